@@ -1,0 +1,465 @@
+"""The one contract between service and worker: what they say to each other, as plain data.
+
+Standard library only, so that both sides, and a test process that holds nothing else, can read it. Everything here is
+a frozen dataclass, a string enumeration or a constant. ``encode`` makes JSON-able data of a message, ``decode`` makes a
+message of such data and is loud on what does not fit.
+
+A worker registers, claims cells, and streams an attempt back in numbered batches:
+
+======  ==========================================  ======================  =======================================
+method  path                                        sends                   gets
+======  ==========================================  ======================  =======================================
+POST    /api/v1/worker/register                     Registration            Registered
+POST    /api/v1/worker/claim                        Claim                   Assignment, or 204 when nothing fits
+POST    /api/v1/worker/attempts/{attempt}/batches   Batch                   BatchAnswer
+PUT     /api/v1/worker/attempts/{attempt}/          bytes, and the lease    201; the same bytes again: 200
+        artifacts/{name}                            token as ``X-Lease``
+======  ==========================================  ======================  =======================================
+
+Every call carries ``Authorization: Bearer <worker token>``. Errors are RFC 9457 problem documents with a ``code``:
+``fenced`` (409: the lease is lost, stop and send nothing more), ``batch-gap`` (409: a number was skipped, ``expected``
+says which one is due), ``contract-mismatch`` (409: service and worker differ in CONTRACT).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+CONTRACT = 1
+"""Raised with every incompatible change; a service refuses a worker of another number."""
+
+WAKE_TASK = "replaybench.wake"
+"""Celery's name of the one task: ``wake(kind)`` says that there is work of that kind, and nothing else."""
+
+
+class Outcome(enum.StrEnum):
+    """What became of one case in one process."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    XPASSED = "xpassed"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed-out"
+    NOT_OBSERVED = "not-observed"
+
+
+class FailureClass(enum.StrEnum):
+    """Why a case did not pass, as data."""
+
+    BITWISE_MISMATCH = "bitwise-mismatch"
+    NON_FINITE = "non-finite"
+    NONDETERMINISTIC = "nondeterministic"
+    CUDA_ERROR = "cuda-error"
+    OUT_OF_MEMORY = "out-of-memory"
+    ASSERTION = "assertion"
+    EXCEPTION = "exception"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    COLLECTION = "collection"
+    ENVIRONMENT = "environment"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class Verdict(enum.StrEnum):
+    """What an ended attempt amounts to, for good."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    INCOMPLETE = "incomplete"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed-out"
+    NO_CASES = "no-cases"
+    USAGE_ERROR = "usage-error"
+    INTERNAL_ERROR = "internal-error"
+    INTERRUPTED = "interrupted"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    ENVIRONMENT = "environment"
+    INFRASTRUCTURE = "infrastructure"
+
+
+class Cause(enum.StrEnum):
+    """Why a worker ended an attempt. The verdict follows from it and from what was observed."""
+
+    FINISHED = "finished"  # every process ended by itself, or a case's limit ended it
+    TIMED_OUT = "timed-out"  # the cell's own limit ran out
+    CANCELLED = "cancelled"  # the service said stop
+    ENVIRONMENT = "environment"  # the runtime or the overlay could not be built, or is wrong
+    INFRASTRUCTURE = "infrastructure"  # worker, disk, checkout or GPU gate
+
+
+class Phase(enum.StrEnum):
+    """What a worker is doing with an attempt."""
+
+    PREPARING = "preparing"
+    RUNNING = "running"
+
+
+_RUNTIME_ID = re.compile(
+    r"py(?P<python>\d+\.\d+)"
+    r"(?:-torch(?P<torch>\d+(?:\.\d+)+(?:(?:a|b|rc)\d+)?(?:\.dev\d+)?)(?:-(?P<build>cpu|cu\d+|rocm\d+(?:\.\d+)*|xpu))?)?"
+    r"(?:-pl(?P<lightning>\d+(?:\.\d+)+(?:(?:a|b|rc)\d+)?(?:\.dev\d+)?))?"
+)
+
+
+@dataclass(frozen=True, order=True)
+class RuntimeSpec:
+    """A Python, a torch build and a lightning. ``torch`` and ``lightning`` may be absent; ``build`` is torch's local
+    version (``cpu``, ``cu129``), absent where the plain version is meant."""
+
+    python: str
+    torch: str | None = None
+    build: str | None = None
+    lightning: str | None = None
+
+    def __post_init__(self) -> None:
+        if _RUNTIME_ID.fullmatch(self.id) is None or (self.build and not self.torch):
+            raise ValueError(f"runtime {self.id!r} is not of the form py3.11-torch2.9.1-cu129-pl2.6.6")
+
+    @property
+    def id(self) -> str:
+        """``py3.11-torch2.9.1-cu129-pl2.6.6``."""
+        torch = f"-torch{self.torch}" if self.torch else ""
+        build = f"-{self.build}" if self.build else ""
+        return f"py{self.python}{torch}{build}" + (f"-pl{self.lightning}" if self.lightning else "")
+
+    @property
+    def torch_version(self) -> str | None:
+        """What ``torch.__version__`` must be: ``2.9.1+cu129``."""
+        return f"{self.torch}+{self.build}" if self.torch and self.build else self.torch
+
+    @property
+    def title(self) -> str:
+        """``Python 3.11 / torch 2.9.1+cu129``, as a table shows it."""
+        return f"Python {self.python}" + (f" / torch {self.torch_version}" if self.torch else "")
+
+    @classmethod
+    def parse(cls, text: str) -> RuntimeSpec:
+        """The runtime of an id.
+
+        Raises:
+            ValueError: the text is no runtime id.
+        """
+        match = _RUNTIME_ID.fullmatch(text)
+        if match is None:
+            raise ValueError(f"runtime {text!r} is not of the form py3.11-torch2.9.1-cu129-pl2.6.6")
+        return cls(**match.groupdict())
+
+
+@dataclass(frozen=True)
+class FailureRule:
+    """Classes a failure whose exception says no class of its own. ``match`` is searched in ``type: message``."""
+
+    match: str
+    failure_class: FailureClass
+
+
+@dataclass(frozen=True)
+class SuiteSpec:
+    """A named pytest selection, as the tree's ``replaybench.toml`` declares it. Limits are in seconds."""
+
+    name: str
+    paths: tuple[str, ...]
+    kind: str = "cpu"
+    markers: str = ""
+    keyword: str = ""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[str, ...] = ()
+    network: bool = False
+    case_timeout_s: float = 300.0
+    cell_timeout_s: float = 3600.0
+
+    @property
+    def devices(self) -> int:
+        """How many CUDA devices one cell needs: ``cuda`` 1, ``cuda.2`` 2, any other kind 0."""
+        match = re.fullmatch(r"cuda(?:\.(\d+))?", self.kind)
+        return int(match[1] or 1) if match else 0
+
+
+@dataclass(frozen=True)
+class Device:
+    """One CUDA device as NVML tells of it. Memory in MiB; ``cuda`` is the newest version that the driver serves."""
+
+    index: int
+    uuid: str
+    model: str
+    memory_mib: int
+    driver: str
+    cuda: str
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a worker can serve. ``kinds`` are the queues that it consumes; ``builds`` says that it makes runtimes."""
+
+    kinds: tuple[str, ...]
+    devices: tuple[Device, ...] = ()
+    host_runtimes: tuple[RuntimeSpec, ...] = ()
+    builds: bool = True
+    mounts: tuple[str, ...] = ()
+    network: bool = True
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A worker's first word. ``name`` is its stable id, ``boot`` a nonce of this start."""
+
+    contract: int
+    name: str
+    boot: str
+    host: str
+    capabilities: Capabilities
+
+
+@dataclass(frozen=True)
+class Registered:
+    """The service's answer: the worker's number, and how often to be heard from while an attempt runs (seconds)."""
+
+    worker: int
+    heartbeat_s: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Asks for one cell. ``free_devices`` are the UUIDs of the devices that no cell on this host holds."""
+
+    worker: int
+    boot: str
+    free_devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """All that a worker needs to run one cell. ``probe`` is the patch's bytes in base64, exactly as they were sent;
+    ``tree`` is git's object id of the tree that commit and probe result in."""
+
+    id: int
+    job: int
+    name: str
+    repository: str
+    url: str
+    commit: str
+    tree: str
+    probe: str | None
+    probe_digest: str | None
+    runtime: RuntimeSpec
+    suite: SuiteSpec
+    install: tuple[str, ...] = ()
+    failure_rules: tuple[FailureRule, ...] = ()
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A granted lease. ``token`` fences: it goes with every write. ``lease_s`` counts from the answer, on the service's
+    clock."""
+
+    attempt: int
+    number: int
+    token: str
+    lease_s: float
+    cell: CellSpec
+
+
+@dataclass(frozen=True)
+class PhaseEvent:
+    """The attempt entered a phase."""
+
+    phase: Phase
+    kind: Literal["phase"] = "phase"
+
+
+@dataclass(frozen=True)
+class EnvironmentEvent:
+    """Where the result is made. ``record`` has the keys ``host``, ``gpus`` (list of Device data), ``driver``, ``cuda``,
+    ``python``, ``torch``, ``lightning``, ``packages`` (name to version), ``tree``, ``probe_digest`` and ``origin``
+    (``built`` or ``host``)."""
+
+    record: Mapping[str, Any]
+    kind: Literal["environment"] = "environment"
+
+
+@dataclass(frozen=True)
+class ProcessStartedEvent:
+    """A pytest process started. Numbers count from 1; ``reason`` says why a second one was needed."""
+
+    process: int
+    reason: str = ""
+    kind: Literal["process-started"] = "process-started"
+
+
+@dataclass(frozen=True)
+class CollectedEvent:
+    """A process collected its cases. ``count`` is what it was to run."""
+
+    process: int
+    count: int
+    kind: Literal["collected"] = "collected"
+
+
+@dataclass(frozen=True)
+class CaseEvent:
+    """One observation of a case. ``occurrence`` counts from 0 among equal node ids; the duration is in seconds over
+    set-up, call and tear-down. ``cleaned`` says that characters no database stores were replaced."""
+
+    process: int
+    node_id: str
+    occurrence: int
+    outcome: Outcome
+    failure_class: FailureClass | None = None
+    duration_s: float = 0.0
+    message: str = ""
+    traceback: str = ""
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] | None = None
+    cleaned: bool = False
+    kind: Literal["case"] = "case"
+
+
+@dataclass(frozen=True)
+class ProcessEndedEvent:
+    """A pytest process ended, with an exit code or by a signal. ``reported`` is how many of its cases were observed,
+    ``finished`` whether pytest's own session end was seen (``os._exit(0)`` in a test leaves it out)."""
+
+    process: int
+    exit_code: int | None
+    signal: int | None
+    collected: int
+    reported: int
+    finished: bool
+    detail: str = ""
+    kind: Literal["process-ended"] = "process-ended"
+
+
+@dataclass(frozen=True)
+class AttemptEndedEvent:
+    """The last event of an attempt. ``detail`` is for a person: what went wrong, with key, value and next step."""
+
+    cause: Cause
+    detail: str = ""
+    kind: Literal["attempt-ended"] = "attempt-ended"
+
+
+Event = (
+    PhaseEvent
+    | EnvironmentEvent
+    | ProcessStartedEvent
+    | CollectedEvent
+    | CaseEvent
+    | ProcessEndedEvent
+    | AttemptEndedEvent
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Events of an attempt in order, or none: then it is a heartbeat. ``seq`` counts from 1 without gaps; a heartbeat
+    repeats the last number sent (0 at first). ``running`` is the node id of the case under way."""
+
+    token: str
+    seq: int
+    events: tuple[Event, ...] = ()
+    running: str | None = None
+    log_tail: str | None = None
+
+
+@dataclass(frozen=True)
+class BatchAnswer:
+    """What is stored for good, how long the lease now lasts (seconds from this answer), and whether to stop."""
+
+    acknowledged: int
+    lease_s: float
+    stop: bool
+
+
+T = TypeVar("T")
+
+
+def encode(message: Any) -> Any:
+    """The JSON-able form of a message; enumerations become their values and tuples become lists."""
+    if dataclasses.is_dataclass(message) and not isinstance(message, type):
+        return {f.name: encode(getattr(message, f.name)) for f in dataclasses.fields(message)}
+    if isinstance(message, enum.Enum):
+        return message.value
+    if isinstance(message, Mapping):
+        return {str(key): encode(value) for key, value in message.items()}
+    if isinstance(message, (tuple, list)):
+        return [encode(value) for value in message]
+    return message
+
+
+def decode(shape: type[T], data: Any) -> T:
+    """The message of ``shape`` that ``data`` describes. Keys that the shape lacks are ignored, so that a newer service
+    may say more.
+
+    Raises:
+        ValueError: a required key is missing, or a value does not fit; the text names the key.
+    """
+    return typing.cast("T", _decode(shape, data, shape.__name__))
+
+
+def _decode(shape: Any, data: Any, where: str) -> Any:
+    origin = typing.get_origin(shape)
+    if shape is Any:
+        return data
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(typing.get_args(shape), data, where)
+    if origin is tuple:
+        (item, _) = typing.get_args(shape)
+        if not isinstance(data, (list, tuple)):
+            raise ValueError(f"{where}: expected a list, got {data!r:.80}")
+        return tuple(_decode(item, value, f"{where}[{index}]") for index, value in enumerate(data))
+    if origin is Literal:
+        if data not in typing.get_args(shape):
+            raise ValueError(f"{where}: expected one of {typing.get_args(shape)}, got {data!r:.80}")
+        return data
+    if dataclasses.is_dataclass(shape):
+        return _decode_dataclass(shape, data, where)
+    return _decode_plain(origin or shape, data, where)
+
+
+def _decode_union(members: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and types.NoneType in members:
+        return None
+    rest = [member for member in members if member is not types.NoneType]
+    if len(rest) == 1:
+        return _decode(rest[0], data, where)
+    kind = data.get("kind") if isinstance(data, Mapping) else None
+    for member in rest:
+        if getattr(member, "kind", None) == kind:
+            return _decode(member, data, where)
+    raise ValueError(f"{where}: no message of kind {kind!r}")
+
+
+def _decode_dataclass(shape: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{where}: expected an object, got {data!r:.80}")
+    hints = typing.get_type_hints(shape)
+    values = {}
+    for item in dataclasses.fields(shape):
+        if item.name in data:
+            values[item.name] = _decode(hints[item.name], data[item.name], f"{where}.{item.name}")
+        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
+            raise ValueError(f"{where}.{item.name}: missing")
+    return shape(**values)
+
+
+def _decode_plain(shape: Any, data: Any, where: str) -> Any:
+    if isinstance(shape, type) and issubclass(shape, enum.Enum):
+        return shape(data)
+    if shape is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    wanted = Mapping if shape is Mapping or shape is typing.get_origin(Mapping[str, Any]) else shape
+    if not isinstance(data, wanted) or (shape is int and isinstance(data, bool)):
+        raise ValueError(f"{where}: expected {getattr(shape, '__name__', shape)}, got {data!r:.80}")
+    return data
