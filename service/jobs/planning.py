@@ -74,7 +74,8 @@ def plan(body: JobInput, mirror: Mirror, settings: Settings) -> Plan:
         RuntimeInvalid, SuiteUnknown, PatternUnmatched, MatrixEmpty, MatrixTooLarge: the matrix is wrong.
     """
     runtimes = _runtimes(body)
-    trees = tuple(dict.fromkeys(_pin(tree, mirror, settings) for tree in body.trees))
+    pinned = [_pin(tree, mirror, settings) for tree in body.trees]
+    trees = tuple({(tree.commit, tree.probe_digest): tree for tree in pinned}.values())
     try:
         cells = expand.expand(
             [expand.PlannedTree(tree.name, tree.config) for tree in trees],

@@ -50,8 +50,10 @@ def check_ref(ref: str) -> str:
 
 
 def prepare(home: Path) -> None:
-    """Makes the only configuration that git will read. ``safe.directory`` is there since a mirror of a path that another
-    user owns is still only read; git takes that key from no command line once it starts a second git for a local path.
+    """Makes the only configuration that git will read.
+
+    ``safe.directory`` is there since a path that another user owns is still only read. It stands in a file since git
+    hands no configuration of the command line on to the second git that it starts for a local path.
     """
     home.mkdir(parents=True, exist_ok=True)
     draft = home / f"gitconfig.{os.getpid()}"
