@@ -1,4 +1,4 @@
-"""Folders that belong to one worker process, its attempts' and its spools'; those of the dead are told by their locks."""
+"""Folders of one worker process alone, its attempts' and its spools'; those of the dead show by their locks."""
 
 from __future__ import annotations
 
