@@ -272,12 +272,8 @@ def test_duplicate_ids_are_told_apart_by_occurrence(run_suite: Runner, tmp_path:
 
 def test_hostile_ids_and_messages_are_kept_visible(run_suite: Runner, tmp_path: Path) -> None:
     """NUL and lone surrogates become escapes, the event says so, and no two cases fall together."""
-    (tmp_path / "tree").mkdir()
-    (tmp_path / "tree" / "conftest.py").write_text(
-        "def pytest_collection_modifyitems(items):\n"
-        "    for item, name in zip(items, ['a\\x00b', 'a\\\\x00b', '\\udc80']): item._nodeid = 'test_it.py::' + name\n"
-    )
-    ran = run_suite(HOSTILE, args=("-p", "no:terminal"))
+    named_items(tmp_path, r"['a\x00b', r'a\x00b', '\udc80']", r"assert 0, 'nul \x00 and \ud800'")
+    ran = run_suite("def test_it(): pass\n", args=("-p", "no:terminal"))
     assert [(event.node_id, event.occurrence) for event in ran.cases] == [
         (r"test_it.py::a\x00b", 0),
         (r"test_it.py::a\x00b", 1),
