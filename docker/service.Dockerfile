@@ -16,6 +16,7 @@ COPY worker worker
 COPY alembic alembic
 RUN uv sync --locked --no-dev --extra postgres
 
+RUN mkdir /data && chown replaybench /data
 USER replaybench
 ENV PATH=/app/.venv/bin:$PATH REPLAYBENCH_DATA_DIR=/data REPLAYBENCH_HOST=0.0.0.0
 VOLUME /data

@@ -17,6 +17,7 @@ COPY service service
 COPY worker worker
 RUN uv sync --locked --no-dev
 
+RUN mkdir /cache && chown replaybench /cache
 USER replaybench
 ENV PATH=/app/.venv/bin:$PATH REPLAYBENCH_CACHE_DIR=/cache NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 VOLUME /cache
