@@ -62,7 +62,7 @@ ATTEMPT_TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = {
 }
 
 
-class IllegalTransition(Exception):  # noqa: N818 -- it names the fact; "Error" would add nothing
+class IllegalTransition(Exception):
     """A state was asked to change in a way that does not exist: a fault of ours, never of the caller's input."""
 
 
@@ -98,15 +98,13 @@ TEST_FAILURES = frozenset({Verdict.FAILED, Verdict.CRASHED, Verdict.TIMED_OUT})
 def deciding(verdicts: Iterable[tuple[int, Verdict]]) -> int | None:
     """The key of the attempt that decides a cell, of its ended attempts as (key, verdict) from earliest to latest.
 
-    It is the latest that is neither lost nor infrastructure. Where there is none, the latest of all stands in, so that
-    a cell that only ever met broken machines says so.
+    It is the latest that is neither lost nor infrastructure; where there is none, no attempt decides.
     """
-    decided, latest = None, None
+    decided = None
     for key, verdict in verdicts:
-        latest = key
         if verdict not in UNDECIDING:
             decided = key
-    return decided if decided is not None else latest
+    return decided
 
 
 def job_state(cells: Iterable[tuple[CellState, Verdict | None]], *, cancelled: bool) -> JobState:

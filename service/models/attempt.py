@@ -20,7 +20,7 @@ class Attempt(Base):
 
     ``token`` fences: who does not know it, or knows that of an ended attempt, writes nothing. ``last_seq`` is the
     number of the last batch that is stored. ``counts`` maps outcomes to how many cases have them as their last
-    observation.
+    observation. ``digest``, made at the end, is the SHA-256 over what was observed (``results.evidence``).
     """
 
     __tablename__ = "attempts"
@@ -39,11 +39,13 @@ class Attempt(Base):
     started_at: Mapped[datetime.datetime | None]
     ended_at: Mapped[datetime.datetime | None]
     lease_expires_at: Mapped[datetime.datetime]
+    stop_requested: Mapped[bool] = mapped_column(default=False)
     last_seq: Mapped[int] = mapped_column(default=0)
     counts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     collected: Mapped[int] = mapped_column(default=0)
     environment: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     comparison_key: Mapped[str | None] = mapped_column(String(400))
+    digest: Mapped[str | None] = mapped_column(String(64))
     running_case: Mapped[str | None] = mapped_column(Text)
     log_tail: Mapped[str] = mapped_column(Text, default="")
 
