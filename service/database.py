@@ -40,6 +40,11 @@ class Database:
         self._writing = self.engine.execution_options(writing=True)
         self._send = send
 
+    @property
+    def embedded(self) -> bool:
+        """Whether it is SQLite, which nobody else looks after."""
+        return self.engine.dialect.name == "sqlite"
+
     @contextlib.contextmanager
     def write(self) -> Iterator[Session]:
         """One transaction: committed at the end and its wake-ups sent, or rolled back and none sent."""

@@ -53,9 +53,12 @@ def end_cell(session: Session, cell: Cell, fallback: Verdict) -> None:
         .order_by(Attempt.number)
     ).all()
     verdicts = {key: verdict for key, verdict in attempts if verdict is not None}
-    cell.deciding_attempt_id = deciding(verdicts.items())
-    decided = verdicts.get(cell.deciding_attempt_id) if cell.deciding_attempt_id is not None else None
-    cell.verdict = decided or fallback
+    decider = deciding(verdicts.items())
+    of_cell = update(Attempt).where(Attempt.cell_id == cell.id)
+    session.execute(of_cell.where(Attempt.deciding).values(deciding=False))
+    if decider is not None:
+        session.execute(of_cell.where(Attempt.id == decider).values(deciding=True))
+    cell.verdict = verdicts[decider] if decider is not None else fallback
     cell.state = move_cell(cell.state, CellState.ENDED)
     cell.ended_at = now()
     cell.waiting_reason = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import JSON, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from service.models.base import Base, Key, words
@@ -24,7 +24,18 @@ class Attempt(Base):
     """
 
     __tablename__ = "attempts"
-    __table_args__ = (UniqueConstraint("cell_id", "number"), Index(None, "state", "lease_expires_at"))
+    __table_args__ = (
+        UniqueConstraint("cell_id", "number"),
+        Index(None, "state", "lease_expires_at"),
+        # One attempt decides a cell: the database holds to it.
+        Index(
+            "uq_attempts_deciding",
+            "cell_id",
+            unique=True,
+            sqlite_where=text("deciding"),
+            postgresql_where=text("deciding"),
+        ),
+    )
 
     id: Mapped[int] = mapped_column(Key, primary_key=True)
     cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id"))
@@ -39,6 +50,7 @@ class Attempt(Base):
     started_at: Mapped[datetime.datetime | None]
     ended_at: Mapped[datetime.datetime | None]
     lease_expires_at: Mapped[datetime.datetime]
+    deciding: Mapped[bool] = mapped_column(default=False)
     stop_requested: Mapped[bool] = mapped_column(default=False)
     last_seq: Mapped[int] = mapped_column(default=0)
     counts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
@@ -49,7 +61,7 @@ class Attempt(Base):
     running_case: Mapped[str | None] = mapped_column(Text)
     log_tail: Mapped[str] = mapped_column(Text, default="")
 
-    cell: Mapped[Cell] = relationship(lazy="raise", foreign_keys=[cell_id])
+    cell: Mapped[Cell] = relationship(lazy="raise")
     worker: Mapped[Worker] = relationship(lazy="raise")
 
 

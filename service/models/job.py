@@ -66,9 +66,6 @@ class Cell(Base):
     state: Mapped[CellState] = mapped_column(words(CellState))
     revision: Mapped[int] = mapped_column(default=1)
     verdict: Mapped[Verdict | None] = mapped_column(words(Verdict))
-    deciding_attempt_id: Mapped[int | None] = mapped_column(
-        ForeignKey("attempts.id", use_alter=True, ondelete="SET NULL")
-    )
     attempts_since_queued: Mapped[int] = mapped_column(default=0)
     queued_at: Mapped[datetime.datetime]
     ended_at: Mapped[datetime.datetime | None]

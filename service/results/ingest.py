@@ -97,8 +97,8 @@ def _ended_before(session: Session, attempt_id: int, batch: Batch) -> BatchAnswe
 
 def _apply(session: Session, attempt: Attempt, cell: Cell, events: Sequence[Event], settings: Settings) -> None:
     cases = [event for event in events if isinstance(event, CaseEvent)]
-    if cases:
-        _store_cases(session, attempt, cases)
+    for process in sorted({case.process for case in cases}):
+        _store_cases(session, attempt, [case for case in cases if case.process == process])
     settled = False
     for event in events:
         if isinstance(event, AttemptEndedEvent):
