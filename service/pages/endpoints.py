@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -51,7 +51,7 @@ def cell(
     attempt: int | None = None,
     outcome: Outcome | None = None,
     last: bool = True,
-    after: Annotated[int | None, Query(ge=0)] = None,
+    after: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
     """A cell: its attempts, and of the one shown its cases, log and environment."""
     found = jobs.get_cell(session, cell_id)
@@ -59,13 +59,14 @@ def cell(
     shown = _shown(attempts, attempt if attempt is not None else found.attempt)
     if shown is None and attempt is not None:
         raise NotFound(f"Cell {cell_id} has no attempt {attempt}.")
-    values = {"cell": found, "attempts": attempts, "attempt": shown, "outcome": outcome, "last": last}
+    values: dict[str, Any] = {"cell": found, "attempts": attempts, "attempt": shown, "outcome": outcome, "last": last}
     if shown is not None:
-        only_last = True if last else None
-        values["cases"] = results.list_cases(session, shown.id, outcome, only_last, after, CASES_A_PAGE)
+        values["cases"] = results.list_cases(
+            session, shown.id, outcome=outcome, last=True if last else None, after=after, limit=CASES_A_PAGE
+        )
         values["filter"] = _filter(shown.id, outcome, last=last)
         values["log"] = log.window(shown.log_tail)
-        values["paged"] = after is not None
+        values["paged"] = after > 0
     return page(request, "cell.html", **values)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.jobs.schemas import CellOutput, JobOutput
 from service.pages.text import number
+from service.results import table
 from service.states import CellState
 from worker.messages import Outcome
 
@@ -44,9 +46,19 @@ def bar(counts: Mapping[str, int], total: int) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
+def counts(by_outcome: Mapping[str, int]) -> str:
+    """``18 failed, 9 passed``, as the table says it; empty where nothing was reported."""
+    return table.result({outcome: by_outcome.get(outcome, 0) for outcome in Outcome}, None)
+
+
 def tone(outcome: str) -> str:
     """The tone in which an outcome is shown."""
     return next((tone for tone, words in TONES.items() if outcome in words), "calm")
+
+
+def began(cell: CellOutput) -> datetime.datetime | None:
+    """When the shown attempt's processes started; a cell that is queued again has not begun."""
+    return None if cell.state is CellState.QUEUED else cell.started_at
 
 
 def word(cell: CellOutput) -> str:

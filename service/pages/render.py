@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from service import clock
 from service.pages import log, progress, text
+from service.results.table import ORDER
 
 HERE = Path(__file__).parent
 HEADERS: Mapping[str, str] = {
@@ -51,7 +52,6 @@ def _environment() -> Environment:
     helpers = (
         text.ago,
         text.clip,
-        text.counts,
         text.middle,
         text.moment,
         text.number,
@@ -62,8 +62,9 @@ def _environment() -> Environment:
     made.filters.update({helper.__name__: helper for helper in helpers})
     made.filters["plain"] = log.plain
     made.globals["progress"] = progress
-    made.globals["outcomes"] = " ".join(text.OUTCOME_ORDER)
-    made.globals["tones"] = text.pretty({tone: list(words) for tone, words in progress.TONES.items()})
+    made.filters["counts"] = progress.counts
+    made.globals["outcomes"] = {outcome.value: word for outcome, word in ORDER.items()}
+    made.globals["tones"] = {tone: list(words) for tone, words in progress.TONES.items()}
     return made
 
 

@@ -1,27 +1,11 @@
-"""How the pages say things: counts, durations, moments, long names, and characters that cannot be seen."""
+"""How the pages say things: durations, moments, long names, and characters that cannot be seen."""
 
 from __future__ import annotations
 
 import datetime
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
-
-from worker.messages import Outcome
-
-OUTCOME_ORDER = (
-    Outcome.FAILED,
-    Outcome.ERROR,
-    Outcome.CRASHED,
-    Outcome.TIMED_OUT,
-    Outcome.NOT_OBSERVED,
-    Outcome.PASSED,
-    Outcome.SKIPPED,
-    Outcome.XFAILED,
-    Outcome.XPASSED,
-)
-"""The order in which counts are told: what needs a person first."""
 
 # Controls except tab and newline, what hides or reorders text (the bidirectional overrides of "Trojan Source"), and
 # lone surrogates, which no UTF-8 answer can carry.
@@ -56,11 +40,6 @@ def clip(text: str, limit: int) -> str:
         return text
     half = limit // 2
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
-
-
-def counts(by_outcome: Mapping[str, int]) -> str:
-    """``18 failed, 9 passed``; empty where nothing was reported."""
-    return ", ".join(f"{by_outcome[word]} {word}" for word in OUTCOME_ORDER if by_outcome.get(word))
 
 
 def span(seconds: float | None) -> str:

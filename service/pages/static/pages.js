@@ -11,10 +11,11 @@ const byId = (id) => document.getElementById(id);
 
 // --- words, as service/pages/text.py and progress.py have them ---
 
-const outcomes = (byId("job")?.dataset.outcomes ?? "").split(" ");
+const words = JSON.parse(byId("job")?.dataset.outcomes ?? "{}"); // of each outcome, in the order of a table
 const tones = JSON.parse(byId("job")?.dataset.tones ?? "{}");
 const sum = (counts) => Object.values(counts).reduce((all, count) => all + count, 0);
-const countsText = (counts) => outcomes.filter((word) => counts[word]).map((word) => `${counts[word]} ${word}`).join(", ");
+const parts = (counts) => Object.keys(words).filter((outcome) => counts[outcome]).map((outcome) => [outcome, `${counts[outcome]} ${words[outcome]}`]);
+const countsText = (counts) => parts(counts).map(([, text]) => text).join(", ");
 const number = (count, one) => `${count.toLocaleString("en")} ${one}${count === 1 ? "" : "s"}`;
 
 function middle(text, width) {
@@ -61,23 +62,23 @@ function hide(element, hidden) {
   if (element && element.hidden !== hidden) element.hidden = hidden;
 }
 
-function toneOf(word) {
-  return Object.keys(tones).find((tone) => tones[tone].includes(word)) ?? "calm";
+function toneOf(outcome) {
+  return Object.keys(tones).find((tone) => tones[tone].includes(outcome)) ?? "calm";
 }
 
 function sayCounts(element, counts, none = "") {
   if (element.textContent === (countsText(counts) || none)) return;
-  const parts = outcomes.filter((word) => counts[word]).flatMap((word, index) => {
-    const part = Object.assign(document.createElement("span"), { className: `n ${toneOf(word)}`, textContent: `${counts[word]} ${word}` });
+  const shown = parts(counts).flatMap(([outcome, textContent], index) => {
+    const part = Object.assign(document.createElement("span"), { className: `n ${toneOf(outcome)}`, textContent });
     return index ? [", ", part] : [part];
   });
-  element.replaceChildren(...(parts.length ? parts : [none]));
+  element.replaceChildren(...(shown.length ? shown : [none]));
 }
 
 function drawBar(svg, counts, total) {
-  const parts = Object.entries(tones).map(([tone, words]) => [tone, words.reduce((all, word) => all + (counts[word] ?? 0), 0)]);
+  const sums = Object.entries(tones).map(([tone, of]) => [tone, of.reduce((all, outcome) => all + (counts[outcome] ?? 0), 0)]);
   const whole = Math.max(total, sum(counts));
-  const widths = parts.filter(([, count]) => count).map(([tone, count]) => [tone, Math.max(2, (100 * count) / whole)]);
+  const widths = sums.filter(([, count]) => count).map(([tone, count]) => [tone, Math.max(2, (100 * count) / whole)]);
   const scale = Math.min(1, 100 / widths.reduce((all, [, width]) => all + width, 0));
   let start = 0;
   svg.replaceChildren(...widths.map(([tone, width]) => {
@@ -126,7 +127,7 @@ function showCell(cell) {
   hide(field("running"), !cell.running_case);
   hide(field("reason"), !reason);
   hide(field("flaky"), !cell.flaky);
-  lasted(field("time"), cell.started_at, cell.ended_at);
+  lasted(field("time"), cell.state === "queued" ? null : cell.started_at, cell.ended_at);
   const bar = field("bar");
   drawBar(bar, cell.counts, cell.collected);
   bar.setAttribute("aria-label", reported(cell));
@@ -319,9 +320,9 @@ async function copy(button) {
   const answer = await fetch(button.dataset.copy);
   if (!answer.ok) return say(button, "The table could not be read");
   await navigator.clipboard.writeText(await answer.text());
-  const words = button.textContent;
+  const label = button.textContent;
   say(button, "Copied");
-  setTimeout(() => say(button, words), 2000);
+  setTimeout(() => say(button, label), 2000);
 }
 
 function startPage() {
