@@ -178,6 +178,40 @@ def test_a_cell_is_live_too(service: RunningService, open_tab: Open) -> None:
     assert reader.is_same_document()
 
 
+def test_a_cell_that_waits_fills_its_page_when_it_is_claimed(service: RunningService, open_tab: Open) -> None:
+    """Cases, log and the log's file come to a page that was opened before there was any attempt."""
+    service.submit("demo", "main")
+    reader = open_tab()
+    page = reader.open("/cells/1")
+    expect(page.get_by_text("No worker has claimed this cell yet.")).to_be_visible()
+    attempt = service.driver().must_claim()
+    attempt.start(1)
+    attempt.send(attempt.case("t.py::one"), log_tail="it runs\n")
+    expect(page.locator("#cases")).to_contain_text("t.py::one")
+    expect(page.locator("#log pre")).to_have_text("it runs\n", use_inner_text=True)
+    expect(page.locator("#live")).to_have_text("live")
+    path = f"/api/v1/worker/attempts/{attempt.assignment.attempt}/artifacts/pytest.log"
+    stored = service.worker_http.put(path, content=b"it ran", headers={"X-Lease": attempt.assignment.token})
+    assert stored.status_code == 201
+    attempt.end(1)
+    expect(page.locator("#log a")).to_contain_text("pytest.log")
+    assert reader.is_same_document()
+
+
+def test_a_link_with_the_token_behind_the_hash_signs_in(service: RunningService, chromium: Browser) -> None:
+    """Such a token reaches no log; the address is clean afterwards, and a second visit needs no form."""
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{service.url}/sign-in?next=/workers#token={ensure(service.settings.data_dir).submit}")
+    expect(page.get_by_role("heading", name="Workers")).to_be_visible()
+    assert page.url == f"{service.url}/workers"
+    page.goto(f"{service.url}/sign-in?next=/workers")
+    expect(page.get_by_role("heading", name="Workers")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Submit token")).to_be_visible()
+    context.close()
+
+
 def test_a_job_that_is_run_again_comes_alive_when_looked_at(service: RunningService, open_tab: Open) -> None:
     """A tab of an ended job holds no connection; back in front, it looks once and follows again."""
     attempt = begin(service)
