@@ -245,6 +245,8 @@ def test_pages_fit_the_screen(service: RunningService, open_tab: Open, tmp_path:
             summary.click()
         page.screenshot(path=tmp_path / f"{name}-{width}-{scheme}.png", full_page=True)
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
+        tables = page.locator(".scroll")
+        assert tables.evaluate_all("found => found.every(one => one.scrollWidth <= one.clientWidth)"), name
 
 
 def test_a_tab_holds_one_stream_and_a_hidden_one_none(service: RunningService, open_tab: Open) -> None:
