@@ -29,7 +29,7 @@ __all__ = [
 
 
 def capture_network(network: Any, **options: Any) -> NetworkReplay:
-    """Switch replay on, in one line of a LightningModule: `self.replay = capture_network(self.network)`.
+    """Switch replay on for a network. In a LightningModule: `self.replay = capture_network(self.network)`.
 
     Args:
         network: The `nn.Module` whose training forwards are to be replayed.
