@@ -29,7 +29,7 @@ __all__ = [
 
 
 def capture_network(network: Any, **options: Any) -> NetworkReplay:
-    """Switch replay on for `network`, in one line: `self.replay = capture_network(self.network)` in a LightningModule.
+    """Switch replay on for a network. In a LightningModule: `self.replay = capture_network(self.network)`.
 
     Args:
         network: The `nn.Module` whose training forwards are to be replayed.
@@ -44,7 +44,7 @@ def capture_network(network: Any, **options: Any) -> NetworkReplay:
 def __getattr__(name: str) -> Any:
     # Lightning takes seconds to import, and a plain loop needs none of it.
     if name == "ReplayCallback":
-        from graphreplay.callback import ReplayCallback
+        from graphreplay.callback import ReplayCallback  # noqa: PLC0415
 
         return ReplayCallback
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

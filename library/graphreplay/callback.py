@@ -41,24 +41,24 @@ class ReplayCallback(Callback):
         self._options = options
         self.replay: NetworkReplay | None = None
 
-    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def setup(self, _trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the network, and refuse what cannot be recorded, before anything trains."""
         if stage == "fit":
             self.replay = NetworkReplay(_find(pl_module, self._path), **self._options)
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_start(self, trainer: Trainer, _module: LightningModule) -> None:
         """Switch replay on."""
         if self.replay is not None:
             self.replay.attach()
             if trainer.world_size > 1:
                 self.replay.retire(Label.DISTRIBUTED)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, _trainer: Trainer, _module: LightningModule) -> None:
         """Switch it off, give the memory back, and log the report."""
         self._end()
         _log.info("replay of this fit\n%s", self.report())
 
-    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+    def on_exception(self, _trainer: Trainer, _module: LightningModule, _exception: BaseException) -> None:
         """Switch it off after a failed or interrupted fit."""
         self._end()
 

@@ -19,12 +19,15 @@ class Recorder:
     What must stay constant: the stream. The pool's memory is reused between captures only on the same stream, and the
     warm-up runs on it too, so that cuBLAS takes its workspace for it from ordinary memory, before any capture.
     The pool is replaced when a capture failed, since its state is unknown then. Recordings made before keep theirs.
+    Owned until the end: every graph, also those of recordings that were given up. Destroying one clears the cuBLAS
+    workspace of the whole stream, under the others (pytorch#193402), so all go together with the recorder.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stream = torch.cuda.Stream(device)
         self._pool = torch.cuda.graph_pool_handle()
+        self._graphs: list[torch.cuda.CUDAGraph] = []
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
@@ -42,9 +45,10 @@ class Recorder:
         """Capture the block into `graph`. Call it on the capture stream.
 
         `torch.cuda.graph` is not used because it leaves the capture stream current when the end of a capture fails.
-        The error mode is thread_local: in the global one the cudaHostAlloc of a DataLoader's pin-memory thread breaks the
-        capture and kills that thread.
+        The error mode is thread_local: in the global one the cudaHostAlloc of a DataLoader's pin-memory thread breaks
+        the capture and kills that thread.
         """
+        self._graphs.append(graph)
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             yield

@@ -23,7 +23,7 @@ class RetiredError(ReplayError):
         self.reason = reason
 
 
-class Unrecordable(Exception):
+class UnrecordableError(Exception):
     """Inside the package: what was asked for cannot be recorded, for the reason of `label`."""
 
     def __init__(self, label: Label, detail: str = "") -> None:

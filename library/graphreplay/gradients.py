@@ -9,7 +9,6 @@ from torch import nn
 
 from graphreplay.layout import TensorForm
 
-
 # By position of the output: the form of its gradient. An output that the loss does not use has None; weights that only
 # such outputs need receive no gradient natively, and zeros would move momentum and weight decay.
 Demand = tuple[TensorForm | None, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Label(str, Enum):
+class Label(str, Enum):  # noqa: UP042  # StrEnum came with Python 3.11.
     """Why replay was given up, for one layout or for the whole network. The value is what a report's JSON holds."""
 
     DEVICE = "device"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from graphreplay.errors import Unrecordable
+from graphreplay.errors import UnrecordableError
 from graphreplay.labels import Label
 from graphreplay.structure import Node, flatten
 
@@ -30,18 +30,16 @@ class TensorForm(NamedTuple):
     def of(cls, tensor: torch.Tensor) -> TensorForm:
         """The form of `tensor`."""
         address = tensor.data_ptr() % ALIGNMENT if tensor.is_cuda else 0
-        return cls(
-            tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad, address
-        )
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad, address)
 
     def require_writable(self) -> None:
         """Refuse an expanded tensor.
 
         Raises:
-            Unrecordable: Elements share memory, so that nothing can be copied into a tensor of this form.
+            UnrecordableError: Elements share memory, so that nothing can be copied into a tensor of this form.
         """
         if any(stride == 0 and length > 1 for length, stride in zip(self.shape, self.stride, strict=True)):
-            raise Unrecordable(Label.STRUCTURE, f"{self} is an expanded tensor; call contiguous() on it")
+            raise UnrecordableError(Label.STRUCTURE, f"{self} is an expanded tensor; call contiguous() on it")
 
     def empty(self) -> torch.Tensor:
         """Fresh memory of exactly this form; `empty_like` would change stride and alignment of a view."""
@@ -89,13 +87,13 @@ class Layout:
     kernels: tuple[bool, ...]
 
     @classmethod
-    def of(cls, args: tuple[object, ...], kwargs: dict[str, object], training: tuple[bool, ...]) -> tuple[
-        Layout, list[torch.Tensor]
-    ]:
+    def of(
+        cls, args: tuple[object, ...], kwargs: dict[str, object], training: tuple[bool, ...]
+    ) -> tuple[Layout, list[torch.Tensor]]:
         """The layout of a call, and the call's tensors.
 
         Raises:
-            Unrecordable: An input is of a kind that cannot be taken apart.
+            UnrecordableError: An input is of a kind that cannot be taken apart.
         """
         tensors: list[torch.Tensor] = []
         inputs = flatten((args, kwargs), tensors)
@@ -104,7 +102,8 @@ class Layout:
 
     def uses(self, dtype: torch.dtype) -> bool:
         """Whether inputs or autocast bring `dtype` in."""
-        return any(form.dtype is dtype for form in self.tensors) or (self.autocast.enabled and self.autocast.dtype is dtype)
+        cast = self.autocast.enabled and self.autocast.dtype is dtype
+        return cast or any(form.dtype is dtype for form in self.tensors)
 
     def __str__(self) -> str:
         frozen = sum(not flag for flag in self.training)

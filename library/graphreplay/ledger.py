@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 
 from graphreplay.entry import Entry
-from graphreplay.errors import RetiredError, Unrecordable
+from graphreplay.errors import RetiredError, UnrecordableError
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
 from graphreplay.options import ReplayOptions
@@ -29,12 +29,12 @@ class Ledger:
         """The layout's entry; a new one within the cap.
 
         Raises:
-            Unrecordable: The layout is new and the cap is reached.
+            UnrecordableError: The layout is new and the cap is reached.
         """
         entry = self.entries.get(layout)
         if entry is None:
             if len(self.entries) >= self._options.layouts:
-                raise Unrecordable(Label.LAYOUTS, f"layouts={self._options.layouts}, then came {layout}")
+                raise UnrecordableError(Label.LAYOUTS, f"layouts={self._options.layouts}, then came {layout}")
             entry = self.entries[layout] = Entry(layout)
         return entry
 

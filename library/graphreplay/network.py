@@ -14,7 +14,7 @@ from torch import nn
 from graphreplay.capability import has_bfloat16
 from graphreplay.capture import Recorder
 from graphreplay.entry import Entry, Sighting
-from graphreplay.errors import OptionError, Unrecordable
+from graphreplay.errors import OptionError, UnrecordableError
 from graphreplay.gradients import release_live_gradients
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
@@ -64,7 +64,6 @@ class NetworkReplay:
         self._recorder: Recorder | None = None
         self._turn: weakref.ref[Turn] | None = None
         self._owned: set[int] = set()
-        self._stale: list[tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]] = []
         self._stream: torch.cuda.Stream | None = None
         self._final: Label | None = None
 
@@ -83,14 +82,13 @@ class NetworkReplay:
     def close(self) -> None:
         """Detach, and give back all memory; the report stays. A backward still to come keeps what it needs.
 
-        All graphs go at once, after the GPU has finished: see `Recording` on what destroying one of them does.
+        All graphs go at once, after the GPU has finished: see `Recorder` on what destroying one of them does.
         """
         self.detach()
         if self._recorder is not None:
             torch.cuda.synchronize(self._recorder.device)
         for entry in self._ledger.entries.values():
             entry.recording = None
-        self._stale.clear()
         self._owned.clear()
         self._recorder = None
 
@@ -133,7 +131,7 @@ class NetworkReplay:
             self._require_ready()
             layout, tensors = Layout.of(args, kwargs, self._wiring.training())
             entry = self._ledger.entry(layout)
-        except Unrecordable as refusal:
+        except UnrecordableError as refusal:
             self._ledger.retire_all(refusal.label, str(refusal), refusal)
             self._ledger.native[refusal.label.value] += 1
             return native(*args, **kwargs)
@@ -150,16 +148,16 @@ class NetworkReplay:
         """Refuse what holds for the network as a whole, whatever its inputs.
 
         Raises:
-            Unrecordable: With the reason.
+            UnrecordableError: With the reason.
         """
         if self._final is not None:
-            raise Unrecordable(self._final)
+            raise UnrecordableError(self._final)
         self._wiring.refresh()
         device = self._wiring.device()
         if device is None or device.type != "cuda":
-            raise Unrecordable(Label.DEVICE, f"its weights are on {device}")
+            raise UnrecordableError(Label.DEVICE, f"its weights are on {device}")
         if self._wiring.hooked():
-            raise Unrecordable(Label.HOOKS)
+            raise UnrecordableError(Label.HOOKS)
         if self._recorder is None or self._recorder.device != device:
             self._recorder = Recorder(device)
 
@@ -185,41 +183,46 @@ class NetworkReplay:
         try:
             self._require_layout(entry)
             entry.recording = record(
-                self._wiring, native, self._recorder, entry.layout, entry.demand, tensors, self.options.warmup
+                self._wiring,
+                native,
+                self._recorder,
+                entry.layout,
+                demand=entry.demand,
+                inputs=tensors,
+                warmup=self.options.warmup,
             )
-        except Unrecordable as refusal:
-            return self._ledger.retire(entry, refusal.label, str(refusal), refusal)
+        except UnrecordableError as refusal:
+            self._ledger.retire(entry, refusal.label, str(refusal), refusal)
         # Whatever the network's own code raises while it is recorded: the native run decides what becomes of the fit.
         except Exception as error:  # noqa: BLE001
-            reason = f"{Label.CAPTURE.reason}: {_first_cause(error)}"
-            return self._ledger.retire(entry, Label.CAPTURE, reason, error)
-        entry.recorded += 1
-        self._owned |= entry.recording.owned()
+            self._ledger.retire(entry, Label.CAPTURE, f"{Label.CAPTURE.reason}: {_first_cause(error)}", error)
+        else:
+            entry.recorded += 1
+            self._owned |= entry.recording.owned()
 
     def _set_aside(self, entry: Entry) -> None:
         """Part with a recording that went stale. Its memory goes, its graphs stay to the end."""
         if entry.recording is not None:
             release_live_gradients(self._wiring.parameters(), self._owned)
-            self._stale.append(entry.recording.graphs)
             entry.recording = None
 
     def _require_layout(self, entry: Entry) -> None:
         """Refuse what can be known of this layout before anything is captured.
 
         Raises:
-            Unrecordable: With the reason.
+            UnrecordableError: With the reason.
         """
         device = self._wiring.device()
         if entry.recorded >= _MOVES:
-            raise Unrecordable(Label.MOVED, f"recorded {entry.recorded} times")
+            raise UnrecordableError(Label.MOVED, f"recorded {entry.recorded} times")
         if entry.several_backwards:
-            raise Unrecordable(Label.BACKWARDS)
+            raise UnrecordableError(Label.BACKWARDS)
         if any(form.device != device for form in entry.layout.tensors):
-            raise Unrecordable(Label.STRUCTURE, f"an input is not on {device}")
+            raise UnrecordableError(Label.STRUCTURE, f"an input is not on {device}")
         if any(tensor.device != device for tensor in self._wiring.tensors()):
-            raise Unrecordable(Label.DEVICE, f"a weight or buffer is not on {device}")
+            raise UnrecordableError(Label.DEVICE, f"a weight or buffer is not on {device}")
         if entry.layout.uses(torch.bfloat16) and not has_bfloat16(device):
-            raise Unrecordable(Label.BF16)
+            raise UnrecordableError(Label.BF16)
 
     def _replay(self, entry: Entry, tensors: list[torch.Tensor]) -> Any:
         """Replay the entry's forward; its backward follows through autograd."""
@@ -250,10 +253,11 @@ class NetworkReplay:
         try:
             flatten(result, outputs)
             if not any(output.requires_grad for output in outputs):
-                raise Unrecordable(Label.STRUCTURE, "no output requires a gradient")
-        except Unrecordable as refusal:
-            return self._ledger.retire(entry, refusal.label, str(refusal), refusal)
-        Sighting(entry, outputs)
+                raise UnrecordableError(Label.STRUCTURE, "no output requires a gradient")
+        except UnrecordableError as refusal:
+            self._ledger.retire(entry, refusal.label, str(refusal), refusal)
+        else:
+            Sighting(entry, outputs)
 
 
 def _require_recordable(network: object) -> None:

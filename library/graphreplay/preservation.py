@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from graphreplay.errors import Unrecordable
+from graphreplay.errors import UnrecordableError
 from graphreplay.labels import Label
 from graphreplay.wiring import Wiring
 
@@ -32,18 +32,18 @@ class Preservation:
         """Refuse what a replay could not do again.
 
         Raises:
-            Unrecordable: The passes since then drew random numbers on the host, or replaced state of a module.
+            UnrecordableError: The passes since then drew random numbers on the host, or replaced state of a module.
         """
         if not torch.equal(self._cpu, torch.get_rng_state()) or self._python != random.getstate():
-            raise Unrecordable(Label.RANDOM)
+            raise UnrecordableError(Label.RANDOM)
         for module, before in self._attributes:
             changed = sorted(key for key in _changes(before, vars(module)))
             if changed:
-                raise Unrecordable(Label.STATE, f"{type(module).__name__}.{changed[0]}")
+                raise UnrecordableError(Label.STATE, f"{type(module).__name__}.{changed[0]}")
         if any(store[key] is not held for store, key, held, _ in self._buffers):
-            raise Unrecordable(Label.STATE, "a buffer is replaced instead of written in place")
+            raise UnrecordableError(Label.STATE, "a buffer is replaced instead of written in place")
         if any(held._version != version for held, version, _ in self._weights):
-            raise Unrecordable(Label.STATE, "a weight is written in the forward")
+            raise UnrecordableError(Label.STATE, "a weight is written in the forward")
 
     def draws_on_device(self) -> bool:
         """Whether the passes since then drew random numbers on the GPU."""

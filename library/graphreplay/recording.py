@@ -12,7 +12,7 @@ from torch import nn
 from torch.func import functional_call
 
 from graphreplay.capture import Recorder, quiet_collector
-from graphreplay.errors import Unrecordable
+from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import Demand, StaticGradient
 from graphreplay.labels import Label
 from graphreplay.layout import Layout, TensorForm
@@ -36,8 +36,8 @@ class _Shim(nn.Module):
 class Pass:
     """The network's forward and backward, over detached aliases of its weights.
 
-    Aliases share the weights' memory but not their autograd nodes. A loss that is still alive holds AccumulateGrad nodes
-    of the caller's stream, with which the capture of a backward fails (pytorch#180090).
+    Aliases share the weights' memory but not their autograd nodes. A loss that is still alive holds AccumulateGrad
+    nodes of the caller's stream, with which the capture of a backward fails (pytorch#180090).
     """
 
     def __init__(self, wiring: Wiring, native: Callable[..., Any], layout: Layout) -> None:
@@ -73,12 +73,11 @@ class Pass:
 class Recording:
     """One layout's graphs with the memory they read and write.
 
-    Must stay constant between replays: the addresses in `fingerprint`, and everything in the layout. Owned by the recording
-    and overwritten by its next replay: `inputs`, `outputs`, `incoming`, `gradients`. Outputs are handed out as copies;
-    gradients are handed out as they are, and `release_live_gradients` moves the adopted ones away in time, except
-    where `copied` says that two gradients share memory.
-    Torn down with the other recordings of its network: torch up to 2.14 clears the cuBLAS workspace of the whole
-    capture stream when one graph of it is destroyed (pytorch#193402).
+    Must stay constant between replays: the addresses in `fingerprint`, and everything in the layout. Owned by the
+    recording and overwritten by its next replay: `inputs`, `outputs`, `incoming`, `gradients`. Outputs are handed out
+    as copies; gradients are handed out as they are, and `release_live_gradients` moves the adopted ones away in time,
+    except where `copied` says that two gradients share memory.
+    Torn down with the other recordings of its network, by the `Recorder`, which also holds the graphs.
     """
 
     device: torch.device
@@ -98,7 +97,8 @@ class Recording:
 
     def replay_forward(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Copy the inputs in, replay, and copy the outputs out."""
-        torch._foreach_copy_(self.inputs, [tensor.detach() for tensor in inputs])
+        if self.inputs:
+            torch._foreach_copy_(self.inputs, [tensor.detach() for tensor in inputs])
         self.graphs[0].replay()
         outputs = [form.empty() for form in self.forms]
         torch._foreach_copy_(outputs, self.outputs)
@@ -128,6 +128,7 @@ def record(
     native: Callable[..., Any],
     recorder: Recorder,
     layout: Layout,
+    *,
     demand: Demand,
     inputs: Sequence[torch.Tensor],
     warmup: int,
@@ -144,7 +145,7 @@ def record(
         warmup: How many passes to run before the capture.
 
     Raises:
-        Unrecordable: The forward does something that a replay would not do again.
+        UnrecordableError: The forward does something that a replay would not do again.
         Exception: Whatever the network raises while it is captured.
     """
     with torch.cuda.device(recorder.device), quiet_collector(), preserved(wiring, recorder.device) as before:
@@ -164,7 +165,7 @@ def record(
             torch.clear_autocast_cache()
         before.require_unchanged()
         if versions != [tensor._version for tensor in static]:
-            raise Unrecordable(Label.INPUT)
+            raise UnrecordableError(Label.INPUT)
         return replace(recording, fingerprint=wiring.fingerprint(), demand=demand, draws=draws)
 
 
@@ -172,9 +173,7 @@ def _static_input(tensor: torch.Tensor, form: TensorForm) -> torch.Tensor:
     return form.empty().copy_(tensor.detach()).requires_grad_(form.requires_grad)
 
 
-def _warm_up(
-    passes: Pass, inputs: Sequence[torch.Tensor], demand: Demand, count: int
-) -> list[StaticGradient | None]:
+def _warm_up(passes: Pass, inputs: Sequence[torch.Tensor], demand: Demand, count: int) -> list[StaticGradient | None]:
     """Run the passes, each forward and backward; return the static incoming gradients they used."""
     incoming = [None if form is None else StaticGradient(form) for form in demand]
     for _ in range(count):
@@ -217,8 +216,9 @@ def _copied(
 ) -> frozenset[int]:
     """Which gradients must be handed out as copies.
 
-    Those whose memory serves twice: two weights may receive one tensor (a + b), or the incoming gradient itself; natively
-    autograd copies it when it becomes `.grad`. And those of the inputs, which go on into graphs of unknown life.
+    Those whose memory serves twice: two weights may receive one tensor (a + b), or the incoming gradient itself;
+    natively autograd copies it when it becomes `.grad`. And those of the inputs, which go on into graphs of unknown
+    life.
     """
     uses = Counter(_address(tensor) for tensor in gradients if tensor is not None)
     uses.update(_address(static.tensor) for static in incoming if static is not None)

@@ -106,7 +106,7 @@ class ReferenceNetwork(nn.Module):
 
 
 class ReferenceModule(LightningModule):
-    """Trains a `ReferenceNetwork` by SGD with momentum and a schedule of every step, and keeps an average of its weights.
+    """Trains a `ReferenceNetwork` by SGD with momentum and a schedule of every step; keeps an average of its weights.
 
     A batch is images and, for each stride, target maps (batch, 4 + CLASSES, height / s, width / s) of values in 0 to 1.
     """

@@ -62,8 +62,10 @@ class Turn:
         with torch.enable_grad(), preserved(self.wiring, self.recording.device):
             if self.random is not None:
                 torch.cuda.set_rng_state(self.random, self.recording.device)
+            torch.clear_autocast_cache()
             with self.layout.autocast.region():
                 _, outputs = passes.forward(inputs)
+            torch.clear_autocast_cache()
             return list(passes.backward(inputs, outputs, incoming))
 
 

@@ -1,4 +1,4 @@
-"""The way of a call: `network.forward`, replaced on the one object and given back, with nothing left in copies of it."""
+"""The way of a call: `network.forward`, replaced on one object and given back, with nothing left in its copies."""
 
 from __future__ import annotations
 

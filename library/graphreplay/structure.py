@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphreplay.errors import Unrecordable
+from graphreplay.errors import UnrecordableError
 from graphreplay.labels import Label
 
 _PLAIN = (bool, int, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format)
@@ -28,7 +28,7 @@ def flatten(value: object, tensors: list[torch.Tensor]) -> Node:
     """Append `value`'s tensors to `tensors`, in order, and return what remains.
 
     Raises:
-        Unrecordable: Something is neither a tensor, a tuple, a list, a dict, nor a plain value.
+        UnrecordableError: Something is neither a tensor, a tuple, a list, a dict, nor a plain value.
     """
     kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
@@ -44,12 +44,12 @@ def flatten(value: object, tensors: list[torch.Tensor]) -> Node:
         return Node("float", value.hex())  # type: ignore[attr-defined]
     if kind in _PLAIN:
         return Node("plain", (kind, value))
-    raise Unrecordable(Label.STRUCTURE, f"found a {kind.__module__}.{kind.__qualname__}")
+    raise UnrecordableError(Label.STRUCTURE, f"found a {kind.__module__}.{kind.__qualname__}")
 
 
 def _flatten_tensor(value: torch.Tensor, tensors: list[torch.Tensor]) -> Node:
     if value.layout is not torch.strided:
-        raise Unrecordable(Label.STRUCTURE, f"found a tensor of layout {value.layout}")
+        raise UnrecordableError(Label.STRUCTURE, f"found a tensor of layout {value.layout}")
     tensors.append(value)
     return _TENSOR
 

@@ -64,9 +64,8 @@ class Wiring:
 
     def fingerprint(self) -> tuple[tuple[int, bool], ...]:
         """Address and requires_grad of all weights and buffers: what a recording has baked in."""
-        weights = [(held.data_ptr(), held.requires_grad) for store, key in self._weights if (held := store[key]) is not None]
-        buffers = [(held.data_ptr(), False) for store, key in self._buffers if (held := store[key]) is not None]
-        return tuple(weights + buffers)
+        stores = (*self._weights, *self._buffers)
+        return tuple((held.data_ptr(), held.requires_grad) for store, key in stores if (held := store[key]) is not None)
 
     def tensors(self) -> list[torch.Tensor]:
         """All weights and buffers."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -29,9 +27,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Native must equal native before replay can be compared with it."""
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     torch.manual_seed(0)
-    yield

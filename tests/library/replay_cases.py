@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import nn
-
 from graphreplay import NetworkReplay, Report
+from torch import nn
 
 
 class Small(nn.Module):
@@ -59,7 +58,7 @@ def train(
     region: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
     options: dict[str, object] | None = None,
     clear_after_forward: bool = False,
-    before_step: Callable[[int, nn.Module], None] = lambda step, network: None,
+    before_step: Callable[[int, nn.Module], None] | None = None,
 ) -> Trace:
     """Train by SGD with momentum, stepping every `window` microbatches, and keep the state after each microbatch."""
     torch.manual_seed(7)
@@ -68,7 +67,8 @@ def train(
     with NetworkReplay(network, **(options or {})) if replay else contextlib.nullcontext() as replaying:
         optimizer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9, weight_decay=0.01)
         for step, images in enumerate(batches):
-            before_step(step, network)
+            if before_step is not None:
+                before_step(step, network)
             with region():
                 value = loss(network(images)) / window
             if clear_after_forward and step % window == 0:

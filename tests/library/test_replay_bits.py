@@ -8,15 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule
-
 from graphreplay.reference import ReferenceModule, reference_batches
 from graphreplay.testing import (
     BitwiseMismatch,
     EndState,
     Fit,
-    NonFinite,
     Nondeterministic,
+    NonFinite,
     Scenario,
     compare,
     prove,
@@ -24,6 +22,7 @@ from graphreplay.testing import (
     scenario,
     ulp_distance,
 )
+from lightning.pytorch import LightningModule
 
 NAN = float("nan")
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -85,7 +84,7 @@ def end(losses: list[float], **tensors: float) -> Fit:
 def fits(monkeypatch: pytest.MonkeyPatch, native: Fit, again: Fit, replayed: Fit) -> Scenario:
     """A scenario whose three fits end as given: `prove` is what is tested here, not fitting."""
     ends = iter([native, again, replayed])
-    monkeypatch.setattr(scenario, "fit", lambda _, replay: next(ends))
+    monkeypatch.setattr(scenario, "fit", lambda *_, **__: next(ends))
     return Scenario(LightningModule, list)
 
 
@@ -93,7 +92,7 @@ NATIVE = end([1.0, 0.5], w=2.0, v=1.0)
 
 
 def test_mismatch_carries_class_and_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BitwiseMismatch, match="2 of 3 tensors differ, first module.w") as caught:
+    with pytest.raises(BitwiseMismatch, match=r"2 of 3 tensors differ, first module\.w") as caught:
         prove(fits(monkeypatch, NATIVE, NATIVE, end([1.0, 0.75], w=-2.0, v=1.0)))
     assert caught.value.failure_class == "bitwise-mismatch"
     evidence = json.loads(json.dumps(caught.value.evidence))

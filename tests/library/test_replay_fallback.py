@@ -7,14 +7,13 @@ import io
 import logging
 import pickle
 
+import graphreplay.capability
 import pytest
 import torch
-from torch import nn
-
-import graphreplay.capability
 from graphreplay import Label, NetworkReplay, ReplayCallback, RetiredError, capture_network
 from graphreplay.reference import ReferenceModule, ReferenceNetwork, reference_batches
 from graphreplay.testing import Scenario, compare, fit, prove
+from torch import nn
 
 SHAPES = [(2, 64, 64)]
 
@@ -77,13 +76,10 @@ def test_retiring_by_hand_is_final() -> None:
 def test_network_is_as_before_while_attached() -> None:
     """Neither the module tree, the state, nor what an optimizer sees has changed."""
     network = linear()
-    names, keys, weights = (
-        [n for n, _ in network.named_modules()],
-        list(network.state_dict()),
-        list(network.parameters()),
-    )
+    names = [name for name, _ in network.named_modules()]
+    keys, weights = list(network.state_dict()), list(network.parameters())
     with NetworkReplay(network):
-        assert [n for n, _ in network.named_modules()] == names
+        assert [name for name, _ in network.named_modules()] == names
         assert list(network.state_dict()) == keys
         assert all(now is then for now, then in zip(network.parameters(), weights, strict=True))
         assert type(network) is nn.Sequential
@@ -120,7 +116,7 @@ def test_forward_wrapped_meanwhile_still_leads_to_the_network() -> None:
     network = linear()
     replay = NetworkReplay(network).attach()
     inner = network.forward
-    network.forward = lambda x: inner(x)
+    network.forward = lambda x: inner(x + 0)
     replay.detach()
     assert network(torch.ones(1, 3)).shape == (1, 2)
     assert replay.report().native == {}
@@ -150,15 +146,11 @@ def test_fit_that_fails_gives_the_network_back() -> None:
             modules.append(self)
             assert "forward" in vars(self.network)
 
-        def training_step(self, batch: object, index: int) -> torch.Tensor:
+        def training_step(self, *_: object) -> torch.Tensor:
             raise LookupError("no target")
 
-    scenario = Scenario(
-        Failing,
-        lambda: reference_batches(SHAPES, 1),
-        trainer={"accelerator": "cpu", "max_epochs": 1},
-        network="network",
-    )
+    trainer = {"accelerator": "cpu", "max_epochs": 1}
+    scenario = Scenario(Failing, lambda: reference_batches(SHAPES, 1), trainer=trainer, network="network")
     with pytest.raises(LookupError):
         fit(scenario, replay=True)
     assert "forward" not in vars(modules[0].network)

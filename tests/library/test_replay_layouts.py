@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from torch import nn
-
 from graphreplay import Label, ReplayOptions, RetiredError
-from graphreplay.errors import Unrecordable
+from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import StaticGradient, release_live_gradients
 from graphreplay.layout import Layout, TensorForm
 from graphreplay.ledger import Ledger
 from graphreplay.structure import flatten, rebuild
 from graphreplay.testing import compare
 from graphreplay.wiring import Wiring
+from torch import nn
 
 
 def layout(*args: object, training: tuple[bool, ...] = (True,), **kwargs: object) -> Layout:
@@ -99,7 +98,7 @@ def test_nested_values_come_back() -> None:
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, torch.zeros(2).to_sparse()], ids=["object", "set", "sparse"])
 def test_what_cannot_be_taken_apart_is_refused(value: object) -> None:
-    with pytest.raises(Unrecordable) as caught:
+    with pytest.raises(UnrecordableError) as caught:
         layout(value)
     assert caught.value.label is Label.STRUCTURE
 
@@ -171,7 +170,7 @@ def test_ledger_caps_layouts_and_reports_as_json() -> None:
     entry = ledger.entry(layout(X))
     entry.recorded, entry.replayed = 1, 4
     entry.native["observed"] += 1
-    with pytest.raises(Unrecordable, match="layouts=1") as caught:
+    with pytest.raises(UnrecordableError, match="layouts=1") as caught:
         ledger.entry(layout(torch.zeros(5, 3)))
     for _ in range(2):
         ledger.retire_all(caught.value.label, str(caught.value))

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from graphreplay import Label, NetworkReplay, ReplayError, RetiredError
+from graphreplay.testing import compare
 from replay_cases import Small, Trace, batch, squares, train
 from torch import nn
 from torch.utils.data import DataLoader
-
-from graphreplay import Label, NetworkReplay, ReplayError, RetiredError
-from graphreplay.testing import compare
 
 pytestmark = pytest.mark.gpu
 
@@ -125,7 +124,7 @@ class Asking(Small):
 
 
 def test_failed_capture_goes_on_native_and_others_record() -> None:
-    """The layout retires with the error as its reason; bits, random stream and the next layout are as if nothing was."""
+    """The layout retires with the error as its reason; bits, random stream and later layouts are untouched."""
     batches = [batch(count, seed) for seed, count in enumerate([3, 3, 3, 2, 2, 2, 3, 2, 4, 4, 4, 3])]
     traced = both(Asking, batches, window=2)
     (retired,) = traced.report.retirements
@@ -303,9 +302,7 @@ def test_weights_at_new_addresses_are_recorded_anew() -> None:
     def move(step: int, network: nn.Module) -> None:
         if step == 4:
             state = {name: value.clone() for name, value in network.state_dict().items()}
-            keep = [weight.requires_grad for weight in network.parameters()]
             network.load_state_dict(state, assign=True)
-            assert all(keep)
 
     native = train(Small, [batch(2, seed) for seed in range(7)], replay=False, before_step=move)
     replayed = train(Small, [batch(2, seed) for seed in range(7)], replay=True, before_step=move)
@@ -336,7 +333,7 @@ def test_capture_beside_a_pinning_loader() -> None:
     network = Small().cuda()
     seen = 0
     with NetworkReplay(network) as replay:
-        for part in DataLoader(images, batch_size=2, num_workers=1, pin_memory=True):
+        for part in DataLoader(images, batch_size=2, num_workers=1, pin_memory=True, multiprocessing_context="spawn"):
             squares(network(part.cuda(non_blocking=True))).backward()
             seen += 1
     assert seen == 32

@@ -10,7 +10,7 @@ The exceptions carry `failure_class` and a JSON-able `evidence`, which a test ru
 
 from graphreplay.testing.bits import Difference, compare, same_bits, ulp_distance
 from graphreplay.testing.endstate import EndState
-from graphreplay.testing.failures import BitwiseMismatch, NonFinite, Nondeterministic, ParityFailure
+from graphreplay.testing.failures import BitwiseMismatch, Nondeterministic, NonFinite, ParityFailure
 from graphreplay.testing.scenario import Fit, Scenario, fit, prove
 
 __all__ = [

@@ -39,7 +39,7 @@ def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> int | None:
     if not keep.any():
         return None
     a, b = _ordinal(left[keep]), _ordinal(right[keep])
-    # Ordinals of float64 fill int64, so their difference may not fit: find the place in float64, then use Python's ints.
+    # Ordinals of float64 fill int64, so a difference may not fit: find the place in float64, count in Python's ints.
     place = int((a.double() - b.double()).abs().argmax())
     return abs(int(a[place]) - int(b[place]))
 
@@ -77,15 +77,18 @@ class Difference:
 
     def __str__(self) -> str:
         step = "" if self.step is None else f", from step {self.step}"
-        return f"{self.differing} of {self.of} tensors differ, first {self.tensor}, by up to {self.largest_ulp} ULP{step}"
+        counts = f"{self.differing} of {self.of} tensors differ"
+        return f"{counts}, first {self.tensor}, by up to {self.largest_ulp} ULP{step}"
 
 
 def compare(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor]) -> Difference | None:
     """The difference of two states, by the tensors' names; None when all bits are the same."""
     names = list(left) + [name for name in right if name not in left]
-    differing = [name for name in names if name not in left or name not in right or not same_bits(left[name], right[name])]
+    both = [name for name in names if name in left and name in right]
+    same = {name for name in both if same_bits(left[name], right[name])}
+    differing = [name for name in names if name not in same]
     if not differing:
         return None
-    both = [name for name in differing if name in left and name in right]
+    both = [name for name in both if name not in same]
     distances = [distance for name in both if (distance := ulp_distance(left[name], right[name])) is not None]
     return Difference(differing[0], len(differing), len(names), max(distances, default=None))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 
-class ParityFailure(AssertionError):
+class ParityFailure(AssertionError):  # noqa: N818  # Tests fail by it; "failure" is the project's word.
     """Replay was not shown to be native. `evidence` holds only what JSON can."""
 
     failure_class: ClassVar[str]

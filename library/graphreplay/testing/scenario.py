@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from graphreplay.callback import ReplayCallback
 from graphreplay.report import Report
 from graphreplay.testing.endstate import EndState, collect
-from graphreplay.testing.failures import BitwiseMismatch, NonFinite, Nondeterministic
+from graphreplay.testing.failures import BitwiseMismatch, Nondeterministic, NonFinite
 
 _QUIET = {
     "logger": False,
@@ -74,7 +74,7 @@ class _Losses(Callback):
     def __init__(self) -> None:
         self.values: list[torch.Tensor] = []
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *_: Any) -> None:
+    def on_train_batch_end(self, _trainer: Trainer, _module: LightningModule, outputs: Any, *_: Any) -> None:
         loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs
         if loss is not None:
             self.values.append(loss.detach().clone())
