@@ -36,7 +36,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if database.embedded:
             await run_in_threadpool(upgrade, settings.database)
-        app.state.tokens = tokens.ensure(settings.data_dir)
+        app.state.tokens = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
         sweep = Sweep(database, broker, settings)
         sweep.start()
         yield

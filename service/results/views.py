@@ -161,7 +161,7 @@ def _attempts(session: Session, attempts: Sequence[Attempt]) -> list[AttemptOutp
     ids = [attempt.id for attempt in attempts]
     processes = _children(session, Process, ids)
     artifacts = _children(session, Artifact, ids)
-    workers = dict(session.execute(select(Worker.id, Worker.name)).tuples().all())
+    workers = dict(session.execute(select(Worker.id, Worker.name)).all())
     return [
         AttemptOutput(
             id=attempt.id,
