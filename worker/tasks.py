@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging, worker_ready
+from celery.signals import setup_logging
 
 from worker.messages import WAKE_TASK
 
@@ -47,16 +47,17 @@ def consume(app: Celery, slots: int, on_ready: Callable[[], None]) -> int:
     The bare controller is used: Celery's own worker program would print a banner and take the signals over.
     """
 
-    def ready(**_: Any) -> None:
-        on_ready()
-
     def no_logging(**_: Any) -> None:
         """Being connected keeps Celery from configuring the process's logging."""
 
-    worker_ready.connect(ready, weak=False)
     setup_logging.connect(no_logging, weak=False)
     controller = app.WorkController(
-        pool="threads", concurrency=slots, without_gossip=True, without_mingle=True, without_heartbeat=True
+        pool="threads",
+        concurrency=slots,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+        ready_callback=lambda _consumer: on_ready(),
     )
     controller.start()
     return int(controller.exitcode or 0)
