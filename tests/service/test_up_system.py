@@ -25,27 +25,35 @@ def system(tmp_path: Path) -> Iterator[Embedded]:
         yield it
 
 
-def test_it_says_where_it_is_and_notes_it_for_the_command_line(system: Embedded) -> None:
-    url = system.wait_ready()
-    token = (system.data_dir / "tokens" / "submit").read_text().strip()
-    assert f"sign in: {url}/sign-in?token={token}" in system.said
-    assert json.loads((system.data_dir / "up.json").read_text())["url"] == url
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """A system that a test only looks at."""
+    with embedded.up(tmp_path_factory.mktemp("up"), "--no-worker") as it:
+        it.wait_ready()
+        yield it
+
+
+def test_it_says_where_it_is_and_notes_it_for_the_command_line(shared: Embedded) -> None:
+    url = shared.wait_ready()
+    token = (shared.data_dir / "tokens" / "submit").read_text().strip()
+    assert f"sign in: {url}/sign-in?token={token}" in shared.said
+    assert json.loads((shared.data_dir / "up.json").read_text())["url"] == url
     assert healthy(url)
-    listed = embedded.command("repos", "list", "--json", REPLAYBENCH_DATA_DIR=str(system.data_dir))
+    listed = embedded.command("repos", "list", "--json", REPLAYBENCH_DATA_DIR=str(shared.data_dir))
     assert (listed.returncode, json.loads(listed.stdout)) == (0, [])
 
 
-def test_secrets_are_its_owners_alone(system: Embedded) -> None:
-    assert stat.S_IMODE(system.data_dir.stat().st_mode) == 0o700
+def test_secrets_are_its_owners_alone(shared: Embedded) -> None:
+    assert stat.S_IMODE(shared.data_dir.stat().st_mode) == 0o700
     for secret in ("tokens/submit", "tokens/worker", "broker/password", "broker/valkey.conf"):
-        assert stat.S_IMODE((system.data_dir / secret).stat().st_mode) == 0o600, secret
-    password = (system.data_dir / "broker" / "password").read_text()
-    arguments = [Path(f"/proc/{pid}/cmdline").read_text() for pid in system.children().values()]
+        assert stat.S_IMODE((shared.data_dir / secret).stat().st_mode) == 0o600, secret
+    password = (shared.data_dir / "broker" / "password").read_text()
+    arguments = [Path(f"/proc/{pid}/cmdline").read_text() for pid in shared.children().values()]
     assert not any(password in words for words in arguments)
 
 
-def test_the_broker_takes_nothing_without_its_password(system: Embedded) -> None:
-    config = (system.data_dir / "broker" / "valkey.conf").read_text()
+def test_the_broker_takes_nothing_without_its_password(shared: Embedded) -> None:
+    config = (shared.data_dir / "broker" / "valkey.conf").read_text()
     port = int(config.partition("port ")[2].split()[0])
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         connection.sendall(b"PING\r\n")
@@ -79,11 +87,11 @@ def test_a_killed_supervisor_leaves_no_orphan_and_no_lock(system: Embedded, tmp_
         again.wait_ready()
 
 
-def test_one_data_directory_serves_one_system(system: Embedded) -> None:
-    url = system.wait_ready()
-    second = embedded.command("up", "--data-dir", str(system.data_dir), "--port", "0")
+def test_one_data_directory_serves_one_system(shared: Embedded) -> None:
+    url = shared.wait_ready()
+    second = embedded.command("up", "--data-dir", str(shared.data_dir), "--port", "0")
     assert second.returncode == 2
-    assert f"in use by process {system.process.pid}, which serves {url}" in second.stderr
+    assert f"in use by process {shared.process.pid}, which serves {url}" in second.stderr
     assert "Traceback" not in second.stderr
 
 

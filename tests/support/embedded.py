@@ -62,7 +62,10 @@ class Embedded:
         """The process numbers of its children by name."""
         found = {}
         for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            except (FileNotFoundError, ProcessLookupError):  # it died since the line above
+                continue
             if "valkey-server" in words[0]:  # it rewrites its title
                 found["broker"] = int(pid)
             for name in ("serve", "worker"):
