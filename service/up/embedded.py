@@ -67,7 +67,7 @@ def _tend(supervisor: Supervisor, stops: list[int], say: Callable[[str], None], 
 def _announce(plan: Plan, token: str, say: Callable[[str], None]) -> None:
     lock.write_note(plan.data_dir, plan.url)
     say(f"data, tokens and logs: {plan.data_dir}")
-    say(f"sign in: {plan.url}/sign-in?token={token}")
+    say(f"sign in: {plan.url}/sign-in#token={token}")
     say(f"ready: {plan.url}")
 
 

@@ -77,7 +77,11 @@ def test_retiring_by_hand_is_final() -> None:
 def test_network_is_as_before_while_attached() -> None:
     """Neither the module tree, the state, nor what an optimizer sees has changed."""
     network = linear()
-    names, keys, weights = [n for n, _ in network.named_modules()], list(network.state_dict()), list(network.parameters())
+    names, keys, weights = (
+        [n for n, _ in network.named_modules()],
+        list(network.state_dict()),
+        list(network.parameters()),
+    )
     with NetworkReplay(network):
         assert [n for n, _ in network.named_modules()] == names
         assert list(network.state_dict()) == keys
@@ -150,7 +154,10 @@ def test_fit_that_fails_gives_the_network_back() -> None:
             raise LookupError("no target")
 
     scenario = Scenario(
-        Failing, lambda: reference_batches(SHAPES, 1), trainer={"accelerator": "cpu", "max_epochs": 1}, network="network"
+        Failing,
+        lambda: reference_batches(SHAPES, 1),
+        trainer={"accelerator": "cpu", "max_epochs": 1},
+        network="network",
     )
     with pytest.raises(LookupError):
         fit(scenario, replay=True)

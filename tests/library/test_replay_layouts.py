@@ -149,7 +149,13 @@ def test_only_gradients_in_owned_memory_are_moved() -> None:
 
 @pytest.mark.parametrize(
     "gradient",
-    [torch.rand(2, 3), torch.rand(3, 2).t(), torch.rand(1).expand(2, 3), torch.rand(2, 1).expand(2, 3), torch.rand(2, 5)[:, 1:4]],
+    [
+        torch.rand(2, 3),
+        torch.rand(3, 2).t(),
+        torch.rand(1).expand(2, 3),
+        torch.rand(2, 1).expand(2, 3),
+        torch.rand(2, 5)[:, 1:4],
+    ],
     ids=["dense", "transposed", "sum", "row-sum", "slice"],
 )
 def test_static_gradient_takes_every_form(gradient: torch.Tensor) -> None:

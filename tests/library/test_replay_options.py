@@ -52,9 +52,7 @@ def test_network_must_be_a_plain_module() -> None:
 )
 def test_unknown_network_is_refused_before_the_fit(network: str, message: str) -> None:
     trainer = {"accelerator": "cpu", "max_epochs": 1}
-    scenario = Scenario(
-        ReferenceModule, lambda: reference_batches([(2, 64, 64)], 1), trainer=trainer, network=network
-    )
+    scenario = Scenario(ReferenceModule, lambda: reference_batches([(2, 64, 64)], 1), trainer=trainer, network=network)
     with pytest.raises(OptionError, match=message):
         fit(scenario, replay=True)
 

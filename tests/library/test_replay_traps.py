@@ -41,9 +41,7 @@ def both(make: Callable[[], nn.Module], batches: list[torch.Tensor], **options: 
 def test_accumulated_gradients_match_native(window: int, set_to_none: bool, clear_after_forward: bool) -> None:
     """A live gradient keeps its value when the next replay of the window writes the same buffers."""
     batches = [batch(2 + seed % 2, seed) for seed in range(12)]
-    traced = both(
-        Small, batches, window=window, set_to_none=set_to_none, clear_after_forward=clear_after_forward
-    )
+    traced = both(Small, batches, window=window, set_to_none=set_to_none, clear_after_forward=clear_after_forward)
     assert traced.report.recorded == 2
     assert traced.report.replayed == 10
 

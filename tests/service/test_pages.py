@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.app import create_app
 from service.database import upgrade
 from service.pages.sign_in import own_path
+from service.settings import Settings
 from service.tokens import Scope, ensure
 from service.tokens import path as token_file
 from tests.support.repository import GitRepository
@@ -45,6 +48,33 @@ def attempt_of(service: RunningService) -> DrivenAttempt:
     """A claimed attempt of a new job on the registered repository."""
     service.submit("demo", "main", label="first <b>look</b>", work_package="WP-207", requested_by="m.keller")
     return service.driver().must_claim()
+
+
+def test_pages_work_under_a_prefix(tmp_path: Path, database_url: str, broker_url: str) -> None:
+    """Behind a proxy that serves them under ``/bench``, every address of a page has the prefix."""
+    settings = Settings(data_dir=tmp_path / "data", database_url=database_url, broker_url=broker_url)
+    asyncio.run(_look_under_prefix(settings))
+
+
+async def _look_under_prefix(settings: Settings) -> None:
+    app = create_app(settings)
+    transport = httpx.ASGITransport(app, root_path="/bench")
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://bench.example") as client,
+    ):
+        asked = await client.get("/bench/workers")
+        assert asked.headers["location"] == "/bench/sign-in?next=%2Fbench%2Fworkers"
+        answer = await client.post("/bench/sign-in", data={"token": ensure(settings.data_dir).submit})
+        assert answer.headers["location"] == "/bench/"
+        assert "Path=/bench;" in answer.headers["set-cookie"]
+        page = await client.get("/bench/workers")
+        addresses = re.findall(r'(?:href|src|action)="(/[^"]*)"', page.text)
+        assert addresses
+        assert all(address.startswith("/bench/") for address in addresses)
+        assert 'href="/bench/workers" aria-current="page"' in page.text
+        for address in addresses:
+            assert "/static/" not in address or (await client.get(address)).status_code == 200
 
 
 @pytest.mark.parametrize("page", ["/", "/jobs/1", "/cells/1?outcome=failed", "/workers"])

@@ -186,7 +186,13 @@ async function swap() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (!answer.ok || answer.redirected) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const old of document.querySelectorAll("[data-swap][id]")) replace(old, fresh.getElementById(old.id));
+    if ([...fresh.querySelectorAll("[data-swap]")].every(({ id }) => byId(id))) {
+      for (const old of document.querySelectorAll("[data-swap]")) replace(old, fresh.getElementById(old.id));
+    } else {
+      byId("main").replaceChildren(...fresh.getElementById("main").childNodes); // a first attempt brings new regions
+      live(...lastLive);
+    }
+    document.title = fresh.title;
     tick();
   } catch { /* the service is away; the next change or period tries again */ } finally {
     swapping = false;
@@ -297,7 +303,10 @@ class Follower {
   }
 }
 
+let lastLive = ["off", ""];
+
 function live(state, text) {
+  lastLive = [state, text];
   const holder = byId("live");
   if (!holder) return;
   holder.dataset.live = state;
@@ -343,7 +352,7 @@ function startPage() {
   for (const button of document.querySelectorAll("[data-copy]")) hide(button, !navigator.clipboard);
   document.addEventListener("click", (event) => event.target.closest("[data-copy]") && copy(event.target.closest("[data-copy]")));
   const signIn = byId("sign-in");
-  if (signIn) goOn(signIn.dataset.next);
+  if (signIn) void (location.hash.startsWith("#token=") ? enter(signIn) : goOn(signIn.dataset.next));
   setInterval(tick, 1000);
   tick();
 }
@@ -353,6 +362,14 @@ function startPage() {
 async function goOn(next) {
   const answer = await fetch(next, { method: "GET", redirect: "manual" }).catch(() => null);
   if (answer?.ok) location.replace(next);
+}
+
+// A token behind "#" never reaches a server's log, a proxy or a Referer, as one in the query would.
+function enter(signIn) {
+  const form = signIn.querySelector("form");
+  form.elements.token.value = decodeURIComponent(location.hash.slice("#token=".length));
+  history.replaceState(null, "", location.pathname + location.search);
+  form.submit();
 }
 
 startPage();
