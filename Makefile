@@ -35,6 +35,7 @@ format: $(READY) ## Write the code in the project's style
 	@$(IN) -m ruff format .
 
 setup: $(READY) ## Make .venv, with uv in .tools (the other commands do it by themselves)
+	@echo "set up: .venv, .tools/uv"
 
 clean: ## Remove environments, caches and the demo's data (runtimes in the user's cache stay)
 	rm -rf .venv .tools .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -78,7 +78,7 @@ def rerun(
         made = client.rerun(job, cell or None)
         if watch:
             raise typer.Exit(watching.follow(client, job, json=json))
-    output.show(made, f"job {made.id} {made.state}: {made.url}", json=json)
+    output.show(made, f"job {made.id} {made.state}: {client.page(made.url)}", json=json)
 
 
 def jobs(

@@ -83,23 +83,21 @@ def result_table(result: TableOutput) -> Table:
     """A job's table; columns that vary not at all are left out."""
     suites, lightnings = len(result.suites) > 1, len(result.lightnings) > 1
     head = ["Tree", "Runtime", *(["Lightning"] if lightnings else []), *(["Suite"] if suites else [])]
-    table = grid(*head, "Result", "Duration", "GPU")
+    skips = any(row.skip_reasons for row in result.rows)
+    table = grid(*head, "Result", "Duration", "GPU", *(["Skipped because"] if skips else []))
     for row in result.rows:
         varying = [*([row.lightning] if lightnings else []), *([row.suite] if suites else [])]
         style = STYLES.get(row.verdict or "", "")
         cells = [row.tree, row.runtime, *varying]
-        table.add_row(*map(text, cells), text(_result(row), style), text(seconds(row.duration_s)), text(row.gpu))
+        reasons = "; ".join(f"{number} x {reason}" for reason, number in row.skip_reasons.items())
+        facts = [seconds(row.duration_s), row.gpu, *([reasons] if skips else [])]
+        table.add_row(*map(text, cells), text(_result(row), style), *map(text, facts))
     return table
 
 
 def _result(row: TableRow) -> str:
-    parts = [row.result]
-    if row.flaky:
-        parts.append("flaky")
-    if row.attempts > 1:
-        parts.append(f"attempt {row.attempts}")
-    parts += [f"{number} skipped: {reason}" for reason, number in row.skip_reasons.items()]
-    return "; ".join(parts)
+    flaky = "; flaky" if row.flaky else ""
+    return row.result + flaky + (f"; attempt {row.attempts}" if row.attempts > 1 else "")
 
 
 def jobs_table(jobs: Sequence[JobOutput]) -> Table:

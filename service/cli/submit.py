@@ -79,6 +79,6 @@ def submit(
             return
         made = client.submit(job)
         if watch:
-            output.note(f"job {made.id}: {made.url}")
+            output.note(f"job {made.id}: {client.page(made.url)}")
             raise typer.Exit(watching.follow(client, made.id, json=json))
-        output.show(made, f"job {made.id}: {sum(made.cells.values())} cells, {made.url}", json=json)
+        output.show(made, f"job {made.id}: {sum(made.cells.values())} cells, {client.page(made.url)}", json=json)

@@ -37,7 +37,7 @@ def follow(client: Client, job: int, *, json: bool = False) -> int:
         return LEFT
     output.show(ended if json else table, result_table(table), json=json)
     if not json:
-        typer.echo(f"job {job} {ended.state}: {ended.url}")
+        typer.echo(f"job {job} {ended.state}: {client.page(ended.url)}")
     return EXIT_CODES[ended.state]
 
 

@@ -61,6 +61,10 @@ class Client:
     ) -> None:
         self.close()
 
+    def page(self, path: str) -> str:
+        """The full address of a page, as answers name them from the service's own root on."""
+        return f"{self.url}{path}" if path.startswith("/") else path
+
     def close(self) -> None:
         """Closes the connections."""
         self._http.close()
