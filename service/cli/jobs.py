@@ -1,8 +1,9 @@
-"""The commands about jobs that exist: `watch`, `table`, `cancel`, `rerun`, `jobs`."""
+"""The commands about jobs that exist: `watch`, `table`, `export`, `cancel`, `rerun`, `jobs`."""
 
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,6 +46,28 @@ def table(
             output.show(result, result_table(result), json=False)
         else:
             typer.echo(client.table_text(job, form.value).rstrip("\n"))
+
+
+def export(
+    job: JobId,
+    *,
+    output: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    url: Url = None,
+) -> None:
+    """Export a job's evidence: its table with the attempts and cases behind every row, as JSON that can be checked."""
+    from service.cli.connect import connect
+    from service.cli.errors import UserError
+    from service.client.evidence import export as read
+
+    with connect(url) as client:
+        text = read(client, job).model_dump_json(indent=1)
+    if output is None:
+        typer.echo(text)
+        return
+    try:
+        output.write_text(f"{text}\n")
+    except OSError as error:
+        raise UserError(f"{output} cannot be written: {error.strerror}; name another file with --output") from error
 
 
 def cancel(job: JobId, *, json: Json = False, url: Url = None) -> None:
