@@ -1,4 +1,4 @@
-"""What a warm cell costs beyond plain pytest: the same suite by plain pytest, by a warm tox, and as a cell of a job.
+"""What a warm cell costs beyond plain pytest: one suite by plain pytest, by a warm tox, and as a cell of a job.
 
     .venv/bin/python benchmarks/overhead.py [--rounds 5] [--cases 40] [--seconds 4]
 

@@ -1,4 +1,4 @@
-"""Folders that belong to one worker process, its attempts' and its spools'; those of the dead are told by their locks."""
+"""Folders that belong to one worker process, its attempts' and its spools'; locks tell those of the dead."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def cell(
     values: dict[str, Any] = {"cell": found, "attempts": attempts, "attempt": shown, "outcome": outcome, "last": last}
     if shown is not None:
         values["cases"] = results.list_cases(
-            session, shown.id, outcome=outcome, last=True if last else None, after=after, limit=CASES_A_PAGE
+            session, shown.id, outcome=outcome, last=last, after=after, limit=CASES_A_PAGE
         )
         values["filter"] = _filter(shown.id, outcome, last=last)
         values["log"] = log.window(shown.log_tail)
