@@ -2,8 +2,8 @@
 
     python scripts/compare_probe.py EVIDENCE.json EXPECTED.txt FAILURES.txt
 
-Reads a job's evidence (`replaybench export`), writes the ids that failed with the probe to FAILURES.txt, and exits with 1
-where a runtime's failures are not those of EXPECTED.txt or where the commit without the probe fails.
+Reads a job's evidence (`replaybench export`), writes the ids that failed with the probe to FAILURES.txt, and exits
+with 1 where a runtime's failures are not those of EXPECTED.txt or where the commit without the probe fails.
 """
 
 from __future__ import annotations

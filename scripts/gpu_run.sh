@@ -24,18 +24,17 @@ uv pip install --quiet --python "$work/app" --no-index --no-deps "$packed"/wheel
 uv pip install --quiet --python "$work/app" --no-index --no-deps --editable "$work/checkout"
 
 # Two host runtimes on the one torch. Lightning up to 2.5.4 trains with autocast's weight cache on, later ones with it off.
-host_runtime() { # NAME [WHEEL…]: a layer over the image's interpreter
-    uv venv --quiet --python "$(command -v python3)" "$work/$1"
-    "$work/$1/bin/python" - "$site" <<'PY'
+# The first is the image's own interpreter, the second a layer over it.
+image=$(command -v python3)
+layer=$work/lightning-2.5.4
+uv venv --quiet --python "$image" "$layer"
+"$layer/bin/python" - "$site" <<'PY'
 import pathlib, sys, sysconfig
 line = f"import site; site.addsitedir({sys.argv[1]!r})\n"
 pathlib.Path(sysconfig.get_path("purelib"), "zz_image.pth").write_text(line)
 PY
-    [ $# -eq 1 ] || uv pip install --quiet --python "$work/$1" --no-index --no-deps "${@:2}"
-}
-host_runtime image
-host_runtime lightning-2.5.4 "$packed"/lightning-2.5.4/*.whl
-export REPLAYBENCH_HOST_RUNTIMES=$work/image/bin/python:$work/lightning-2.5.4/bin/python
+uv pip install --quiet --python "$layer" --no-index --no-deps "$packed"/lightning-2.5.4/*.whl
+export REPLAYBENCH_HOST_RUNTIMES=$image:$layer/bin/python
 export REPLAYBENCH_BUILDS=false REPLAYBENCH_CACHE_DIR=$work/cache
 
 cd "$work/checkout"
@@ -50,7 +49,7 @@ start_system "$work/data"
 replaybench workers
 replaybench repos add replaybench "$work/checkout"
 runtimes=()
-for python in "$work/image/bin/python" "$work/lightning-2.5.4/bin/python"; do
+for python in "$image" "$layer/bin/python"; do
     runtimes+=(--runtime "$("$python" -c '
 import lightning, sys, torch
 version, _, build = torch.__version__.partition("+")
