@@ -29,7 +29,9 @@ __all__ = [
 
 
 def capture_network(network: Any, **options: Any) -> NetworkReplay:
-    """Switch replay on for a network. In a LightningModule: `self.replay = capture_network(self.network)`.
+    """Switch replay on for a network, in one line of a LightningModule's or loop's own set-up.
+
+    Keep the result: its `report()` says what happened, its `close()` gives the memory back.
 
     Args:
         network: The `nn.Module` whose training forwards are to be replayed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -43,21 +44,41 @@ class Entry:
         return LayoutReport(str(self.layout), self.recorded, self.replayed, self.recomputed, dict(self.native))
 
 
+class Backwards:
+    """Tells forwards apart that share one backward: a weight's gradients from both are summed in one go natively, and a
+    replay brings its own sum already finished, so that the order of the additions differs."""
+
+    def __init__(self, on_shared: Callable[[], None]) -> None:
+        self._on_shared = on_shared
+        self._task = -1
+        self._forward: object = None
+
+    def note(self, forward: object) -> int:
+        """Take down that the running backward has reached `forward`. Returns the backward's number."""
+        # torch's own register_multi_grad_hook tells backwards apart by it.
+        task = torch._C._current_graph_task_id()
+        if task == self._task and forward is not self._forward:
+            self._on_shared()
+        self._task, self._forward = task, forward
+        return task
+
+
 class Sighting:
     """One native pass, watched by hooks on its outputs, which leave the autograd graph as it is."""
 
-    def __init__(self, entry: Entry, outputs: list[torch.Tensor]) -> None:
+    def __init__(self, entry: Entry | None, outputs: list[torch.Tensor], backwards: Backwards) -> None:
         self.forms: list[TensorForm | None] = [None] * len(outputs)
         self.tasks: set[int] = set()
+        self._key = object()
         self._entry = entry
+        self._backwards = backwards
         for index, output in enumerate(outputs):
             if output.requires_grad:
                 output.register_hook(partial(self._note, index))
 
     def _note(self, index: int, gradient: torch.Tensor) -> None:
-        if not self.tasks:
+        if not self.tasks and self._entry is not None:
             self._entry.sightings += 1
             self._entry.sighting = self
-        # The number of the running backward; torch's own register_multi_grad_hook tells backwards apart by it.
-        self.tasks.add(torch._C._current_graph_task_id())
+        self.tasks.add(self._backwards.note(self._key))
         self.forms[index] = TensorForm.of(gradient)

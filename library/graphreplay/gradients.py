@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -35,28 +36,60 @@ class StaticGradient:
         return self._once, gradient.as_strided(self._once.shape, gradient.stride(), gradient.storage_offset())
 
 
-def release_live_gradients(parameters: Iterable[nn.Parameter], owned: set[int]) -> int:
-    """Move every live `.grad` out of the recordings' own memory; return how many were moved.
+class GradientMemory:
+    """The buffers that one recording's backward hands out as gradients without a copy.
 
-    Autograd adopts the tensors that a replayed backward returns as `.grad`, without a copy. The next replay, its
-    forward already, overwrites that memory, and g0 + g1 becomes 2 * g1 (pytorch#181723). So this runs at forward time,
-    before the replay. The tensor object stays the same one and only gets new memory, since others may hold it.
+    Autograd adopts a handed-out tensor as `.grad`. The next replay, its forward already, overwrites that memory, and
+    g0 + g1 becomes 2 * g1 (pytorch#181723). With a pool shared between recordings, so does another recording's replay.
+    """
+
+    def __init__(self, buffers: Sequence[torch.Tensor]) -> None:
+        self.addresses = {buffer.untyped_storage().data_ptr(): buffer.untyped_storage()._cdata for buffer in buffers}
+        self._own = {storage: _uses(storage) for storage in self.addresses.values()}
+
+    def others_hold(self, live: Counter[int]) -> bool:
+        """Whether somebody holds a buffer beside the recording itself and the `live` gradients, counted by storage."""
+        return any(_uses(storage) > own + live[storage] for storage, own in self._own.items())
+
+
+def _uses(storage: int) -> int:
+    """How many tensors hold the storage; torch's own CUDA graph trees decide by it which outputs are still alive."""
+    return torch._C._storage_Use_Count(storage)
+
+
+def reclaim(parameters: Iterable[nn.Parameter], handed_out: Iterable[GradientMemory]) -> bool:
+    """Make sure that nobody is left with a gradient in memory that a replay overwrites. Call it before each replay.
+
+    Every live `.grad` in such memory gets memory of its own. The tensor object stays, since others may hold it.
 
     Args:
-        parameters: Whose gradients to look at.
-        owned: Storage addresses of all recordings' gradient buffers.
+        parameters: Whose gradients are live.
+        handed_out: The memory of all recordings whose backward ran since the last time this returned True.
+
+    Returns:
+        False where somebody else holds such memory too: a result of `torch.autograd.grad`, or a view of a `.grad`.
+        Nothing was moved then, and nothing may be replayed.
     """
-    held = [
-        gradient
-        for parameter in parameters
-        if (gradient := parameter.grad) is not None
-        and gradient.layout is torch.strided
-        and gradient.untyped_storage().data_ptr() in owned
-    ]
-    if not held:
-        return 0
-    fresh = [torch.empty_like(gradient) for gradient in held]
-    torch._foreach_copy_(fresh, held)
-    for gradient, copy in zip(held, fresh, strict=True):
-        gradient.data = copy
-    return len(held)
+    memories = list(handed_out)
+    owned = {address: storage for memory in memories for address, storage in memory.addresses.items()}
+    held = [(gradient, storage) for gradient in _strided(parameters) if (storage := owned.get(_address(gradient)))]
+    live = Counter(storage for _, storage in held)
+    if any(memory.others_hold(live) for memory in memories):
+        return False
+    if held:
+        gradients = [gradient for gradient, _ in held]
+        fresh = [torch.empty_like(gradient) for gradient in gradients]
+        torch._foreach_copy_(fresh, gradients)
+        for gradient, copy in zip(gradients, fresh, strict=True):
+            gradient.data = copy
+    return True
+
+
+def _strided(parameters: Iterable[nn.Parameter]) -> list[torch.Tensor]:
+    """The distinct live gradients that have a storage; sparse ones have none. A tied weight comes twice in a tree."""
+    found = {id(one.grad): one.grad for one in parameters if one.grad is not None}
+    return [gradient for gradient in found.values() if gradient.layout is torch.strided]
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

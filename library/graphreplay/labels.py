@@ -21,6 +21,7 @@ class Label(str, Enum):  # noqa: UP042  # StrEnum came with Python 3.11.
     MOVED = "parameters-moved"
     GRADIENTS = "gradients-vary"
     BACKWARDS = "several-backwards"
+    OVERLAPPING = "overlapping"
 
     @property
     def reason(self) -> str:
@@ -42,4 +43,5 @@ _REASONS = {
     Label.MOVED: "weights or buffers keep moving to new addresses, so every recording goes stale",
     Label.GRADIENTS: "the gradients of the outputs keep coming in another form than the recorded one",
     Label.BACKWARDS: "backward runs through one forward more than once, and a replay's activations serve one",
+    Label.OVERLAPPING: "several forwards share one backward, and replayed gradients would be summed in another order",
 }

@@ -6,6 +6,7 @@ import copy
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,9 +14,9 @@ from torch import nn
 
 from graphreplay.capability import has_bfloat16
 from graphreplay.capture import Recorder
-from graphreplay.entry import Entry, Sighting
+from graphreplay.entry import Backwards, Entry, Sighting
 from graphreplay.errors import OptionError, UnrecordableError
-from graphreplay.gradients import release_live_gradients
+from graphreplay.gradients import GradientMemory, reclaim
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
 from graphreplay.ledger import Ledger
@@ -63,7 +64,8 @@ class NetworkReplay:
         self._route: Route | None = None
         self._recorder: Recorder | None = None
         self._turn: weakref.ref[Turn] | None = None
-        self._owned: set[int] = set()
+        self._lent: set[GradientMemory] = set()
+        self._backwards = Backwards(self._retire_overlapping)
         self._stream: torch.cuda.Stream | None = None
         self._final: Label | None = None
 
@@ -89,7 +91,7 @@ class NetworkReplay:
             torch.cuda.synchronize(self._recorder.device)
         for entry in self._ledger.entries.values():
             entry.recording = None
-        self._owned.clear()
+        self._lent.clear()
         self._recorder = None
 
     def __enter__(self) -> NetworkReplay:
@@ -134,15 +136,12 @@ class NetworkReplay:
         except UnrecordableError as refusal:
             self._ledger.retire_all(refusal.label, str(refusal), refusal)
             self._ledger.native[refusal.label.value] += 1
-            return native(*args, **kwargs)
+            return self._watched(None, native(*args, **kwargs))
         cause = self._cause_for_native(entry, tensors, native)
         if cause is None:
             return self._replay(entry, tensors)
         entry.native[cause] += 1
-        result = native(*args, **kwargs)
-        if cause == "observed":
-            self._watch(entry, result)
-        return result
+        return self._watched(entry, native(*args, **kwargs))
 
     def _require_ready(self) -> None:
         """Refuse what holds for the network as a whole, whatever its inputs.
@@ -170,16 +169,18 @@ class NetworkReplay:
             return "overlapping"
         if torch.cuda.is_current_stream_capturing():
             return "capturing"
-        if entry.recording is not None and entry.recording.fingerprint == self._wiring.fingerprint():
-            return None
-        if entry.sightings < self.options.sightings:
-            return "observed"
-        self._record(entry, tensors, native)
+        if not reclaim(self._wiring.parameters(), self._lent):
+            return "gradients-held"
+        self._lent.clear()
+        if entry.recording is None or entry.recording.fingerprint != self._wiring.fingerprint():
+            if entry.sightings < self.options.sightings:
+                return "observed"
+            self._record(entry, tensors, native)
         return None if entry.retired is None else entry.retired.value
 
     def _record(self, entry: Entry, tensors: list[torch.Tensor], native: Callable[..., Any]) -> None:
         """Make the entry's recording, or retire it."""
-        self._set_aside(entry)
+        entry.recording = None
         try:
             self._require_layout(entry)
             entry.recording = record(
@@ -198,13 +199,6 @@ class NetworkReplay:
             self._ledger.retire(entry, Label.CAPTURE, f"{Label.CAPTURE.reason}: {_first_cause(error)}", error)
         else:
             entry.recorded += 1
-            self._owned |= entry.recording.owned()
-
-    def _set_aside(self, entry: Entry) -> None:
-        """Part with a recording that went stale. Its memory goes, its graphs stay to the end."""
-        if entry.recording is not None:
-            release_live_gradients(self._wiring.parameters(), self._owned)
-            entry.recording = None
 
     def _require_layout(self, entry: Entry) -> None:
         """Refuse what can be known of this layout before anything is captured.
@@ -228,8 +222,7 @@ class NetworkReplay:
         """Replay the entry's forward; its backward follows through autograd."""
         recording = entry.recording
         self._follow_stream(recording.device)
-        release_live_gradients(self._wiring.parameters(), self._owned)
-        turn = Turn(recording, entry.layout, self._wiring, lambda: self._note_recompute(entry))
+        turn = Turn(recording, entry.layout, self._wiring, partial(self._note_backward, entry))
         self._turn = weakref.ref(turn)
         outputs = Replay.apply(turn, len(tensors), *tensors, *turn.weights)
         entry.replayed += 1
@@ -242,22 +235,35 @@ class NetworkReplay:
             stream.wait_stream(self._stream)
         self._stream = stream
 
-    def _note_recompute(self, entry: Entry) -> None:
+    def _note_backward(self, entry: Entry, turn: Turn, fits: bool) -> None:
+        """Take down a backward that reached a replayed forward, and whether the recorded one serves it."""
+        self._backwards.note(turn.key)
+        if fits:
+            self._lent.add(turn.recording.memory)
+            return
         entry.recomputed += 1
         if entry.recomputed > _RECOMPUTES and entry.retired is None:
             self._ledger.retire(entry, Label.GRADIENTS, f"{Label.GRADIENTS.reason}: {entry.recomputed} times")
 
-    def _watch(self, entry: Entry, result: object) -> None:
-        """Watch a native pass, to learn what its backward will ask for."""
+    def _retire_overlapping(self) -> None:
+        if self._final is None:
+            self.retire(Label.OVERLAPPING)
+
+    def _watched(self, entry: Entry | None, result: Any) -> Any:
+        """Watch a native forward, to learn what its backward asks for, and which forwards share one backward."""
+        if self._recorder is None or self._final is not None:
+            return result
         outputs: list[torch.Tensor] = []
         try:
             flatten(result, outputs)
             if not any(output.requires_grad for output in outputs):
                 raise UnrecordableError(Label.STRUCTURE, "no output requires a gradient")
         except UnrecordableError as refusal:
-            self._ledger.retire(entry, refusal.label, str(refusal), refusal)
+            if entry is not None and entry.retired is None:
+                self._ledger.retire(entry, refusal.label, str(refusal), refusal)
         else:
-            Sighting(entry, outputs)
+            Sighting(entry, outputs, self._backwards)
+        return result
 
 
 def _require_recordable(network: object) -> None:

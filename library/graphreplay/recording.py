@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from graphreplay.capture import Recorder, quiet_collector
 from graphreplay.errors import UnrecordableError
-from graphreplay.gradients import Demand, StaticGradient
+from graphreplay.gradients import Demand, GradientMemory, StaticGradient
 from graphreplay.labels import Label
 from graphreplay.layout import Layout, TensorForm
 from graphreplay.preservation import preserved
@@ -75,8 +75,8 @@ class Recording:
 
     Must stay constant between replays: the addresses in `fingerprint`, and everything in the layout. Owned by the
     recording and overwritten by its next replay: `inputs`, `outputs`, `incoming`, `gradients`. Outputs are handed out
-    as copies; gradients are handed out as they are, and `release_live_gradients` moves the adopted ones away in time,
-    except where `copied` says that two gradients share memory.
+    as copies; gradients are handed out as they are, except where `copied` says that two share memory, and
+    `reclaim` moves the adopted ones away before the next replay.
     Torn down with the other recordings of its network, by the `Recorder`, which also holds the graphs.
     """
 
@@ -91,6 +91,7 @@ class Recording:
     copied: frozenset[int]
     passes: Pass
     graphs: tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]
+    memory: GradientMemory
     fingerprint: tuple[tuple[int, bool], ...] = ()
     demand: Demand = ()
     draws: bool = False
@@ -117,10 +118,6 @@ class Recording:
             gradient if gradient is None else gradient.clone() if index in self.copied else gradient.detach()
             for index, gradient in enumerate(self.gradients)
         ]
-
-    def owned(self) -> set[int]:
-        """Storage addresses of the gradients that may be handed out without a copy."""
-        return {_address(gradient) for gradient in self.gradients if gradient is not None}
 
 
 def record(
@@ -205,10 +202,21 @@ def _capture(
         form.require_writable()
     copied = _copied(gradients, sum(tensor.requires_grad for tensor in inputs), incoming)
     plain = [index for index, output in enumerate(outputs) if not output.requires_grad]
-    graphs = (forward, backward)
+    lent = [one for index, one in enumerate(gradients) if one is not None and index not in copied]
     return Recording(
-        recorder.device, node, inputs, kept, forms, plain, incoming, gradients, copied, passes, graphs
-    )  # fmt: skip
+        device=recorder.device,
+        node=node,
+        inputs=inputs,
+        outputs=kept,
+        forms=forms,
+        plain=plain,
+        incoming=incoming,
+        gradients=gradients,
+        copied=copied,
+        passes=passes,
+        graphs=(forward, backward),
+        memory=GradientMemory(lent),
+    )
 
 
 def _copied(

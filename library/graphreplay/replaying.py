@@ -22,13 +22,16 @@ class Turn:
     While it is alive and not spent, the recordings' shared memory holds its activations, so nobody else may replay.
     """
 
-    def __init__(self, recording: Recording, layout: Layout, wiring: Wiring, on_recompute: Callable[[], None]) -> None:
+    def __init__(
+        self, recording: Recording, layout: Layout, wiring: Wiring, on_backward: Callable[[Turn, bool], None]
+    ) -> None:
         self.recording = recording
         self.layout = layout
         self.wiring = wiring
         self.weights = [weight for _, weight in wiring.weights()]
-        self.on_recompute = on_recompute
+        self.on_backward = on_backward
         self.random = torch.cuda.get_rng_state(recording.device) if recording.draws else None
+        self.key = object()
         self.spent = False
 
     def gradients(self, incoming: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
@@ -41,8 +44,9 @@ class Turn:
         self.spent = True
         if all(gradient is None for gradient in incoming):
             return [None] * len(self.recording.gradients)
-        if demand_of(incoming) != self.recording.demand:
-            self.on_recompute()
+        fits = demand_of(incoming) == self.recording.demand
+        self.on_backward(self, fits)
+        if not fits:
             return self._recompute(incoming)
         gradients = self.recording.replay_backward(incoming)
         first = len(gradients) - len(self.weights)

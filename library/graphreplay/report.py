@@ -27,7 +27,9 @@ class LayoutReport:
         recorded: Recordings made; more than one when weights moved to new addresses.
         replayed: Forwards replayed, those with `recomputed` backwards included.
         recomputed: Backwards run natively behind a replayed forward, since the loss gave gradients of another form.
-        native: Forwards run native, by cause: `observed`, `overlapping`, or a retirement's label.
+        native: Forwards run native, by cause: `observed`, `overlapping` (another forward awaited its backward),
+            `gradients-held` (somebody kept gradients in memory that a replay would overwrite), `capturing` (the caller
+            captures a graph of its own), or a retirement's label.
     """
 
     layout: str
@@ -44,7 +46,7 @@ class Report:
     Attributes:
         layouts: In the order of their first sighting.
         retirements: In the order in which they happened.
-        native: Forwards that belong to no layout, by cause: `evaluation`, `capturing`, or a retirement's label.
+        native: Forwards that belong to no layout, by cause: `evaluation`, or a retirement's label.
     """
 
     layouts: tuple[LayoutReport, ...]

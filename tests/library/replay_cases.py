@@ -70,7 +70,7 @@ def train(
             if before_step is not None:
                 before_step(step, network)
             with region():
-                value = loss(network(images)) / window
+                value = loss(network(images.clone())) / window
             if clear_after_forward and step % window == 0:
                 optimizer.zero_grad(set_to_none=set_to_none)
             value.backward()

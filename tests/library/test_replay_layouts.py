@@ -10,7 +10,7 @@ import pytest
 import torch
 from graphreplay import Label, ReplayOptions, RetiredError
 from graphreplay.errors import UnrecordableError
-from graphreplay.gradients import StaticGradient, release_live_gradients
+from graphreplay.gradients import GradientMemory, StaticGradient, reclaim
 from graphreplay.layout import Layout, TensorForm
 from graphreplay.ledger import Ledger
 from graphreplay.structure import flatten, rebuild
@@ -132,18 +132,40 @@ def test_hooks_count_below_the_root_only() -> None:
     assert Wiring(network).hooked()
 
 
-def test_only_gradients_in_owned_memory_are_moved() -> None:
+def lent(*buffers: torch.Tensor) -> GradientMemory:
+    return GradientMemory(buffers)
+
+
+def test_only_gradients_in_lent_memory_are_moved() -> None:
     """The tensor object stays, its memory is another one, its bits are the same."""
-    owned, free = nn.Parameter(torch.zeros(2, 3)), nn.Parameter(torch.zeros(2))
+    weight, other = nn.Parameter(torch.zeros(2, 3)), nn.Parameter(torch.zeros(2))
     buffer = torch.tensor([[1.0, float("nan"), -0.0], [2.0, 3.0, 4.0]])
-    owned.grad, free.grad = buffer.detach(), torch.ones(2)
-    held, kept = owned.grad, free.grad.data_ptr()
-    assert release_live_gradients([owned, free], {buffer.untyped_storage().data_ptr()}) == 1
+    memory = lent(buffer)
+    weight.grad, other.grad = buffer.detach(), torch.ones(2)
+    held, kept = weight.grad, other.grad.data_ptr()
+    assert reclaim([weight, other, weight], [memory])
     before = buffer.clone()
     buffer.zero_()
-    assert owned.grad is held
+    assert weight.grad is held
     assert compare({"": held}, {"": before}) is None
-    assert free.grad.data_ptr() == kept
+    assert other.grad.data_ptr() == kept
+    assert reclaim([weight, other], [memory])
+
+
+def test_memory_that_others_hold_is_not_reclaimed() -> None:
+    """A gradient kept beside `.grad`, or a view of `.grad`, is found until it is gone, and nothing moves meanwhile."""
+    weight, buffer = nn.Parameter(torch.zeros(2, 3)), torch.ones(2, 3)
+    memory = lent(buffer)
+    weight.grad = buffer.detach()
+    view = weight.grad.view(-1)
+    assert not reclaim([weight], [memory])
+    assert weight.grad.data_ptr() == buffer.data_ptr()
+    del view
+    assert reclaim([weight], [memory])
+    kept = buffer.detach()
+    assert not reclaim([weight], [memory])
+    del kept
+    assert reclaim([weight], [memory])
 
 
 @pytest.mark.parametrize(
