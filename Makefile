@@ -25,10 +25,8 @@ test-long: $(READY) ## Run the tests that are not: faults, browser, whole system
 	@$(IN) scripts/run_tests.py long "long" $(ARGS)
 
 lint: $(READY) ## Check style, types and the directions of imports
-	@$(IN) -m ruff format --check .
-	@$(IN) -m ruff check .
-	@$(IN) -m mypy
-	@.venv/bin/lint-imports
+	@bad=0; for check in "-m ruff format --check --quiet ." "-m ruff check --quiet ." "-m mypy" ".venv/bin/lint-imports"; do \
+		echo "$$ $$check"; $(IN) $$check || bad=1; done; exit $$bad
 
 format: $(READY) ## Write the code in the project's style
 	@$(IN) -m ruff check --fix-only --quiet .

@@ -36,7 +36,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
 def test_it_says_where_it_is_and_notes_it_for_the_command_line(shared: Embedded) -> None:
     url = shared.wait_ready()
     token = (shared.data_dir / "tokens" / "submit").read_text().strip()
-    assert f"sign in: {url}/sign-in?token={token}" in shared.said
+    assert f"sign in: {url}/sign-in#token={token}" in shared.said
     assert json.loads((shared.data_dir / "up.json").read_text())["url"] == url
     assert healthy(url)
     listed = embedded.command("repos", "list", "--json", REPLAYBENCH_DATA_DIR=str(shared.data_dir))
