@@ -1,4 +1,4 @@
-"""Folders of one worker process alone, its attempts' and its spools'; those of the dead show by their locks."""
+"""Folders that belong to one worker process, its attempts' and its spools'; locks tell those of the dead."""
 
 from __future__ import annotations
 

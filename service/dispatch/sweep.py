@@ -66,9 +66,7 @@ class Sweep:
             waiting = dict(
                 session.execute(
                     select(Cell.kind, func.count()).where(Cell.state == CellState.QUEUED).group_by(Cell.kind)
-                )
-                .tuples()
-                .all()
+                ).all()
             )
             reasons = explain(session, self._settings) if waiting else {}
         if reasons:

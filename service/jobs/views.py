@@ -107,9 +107,9 @@ def _cells(*cells: ColumnElement[bool]) -> Select[Cell, Tree, Attempt, str]:
 def _outputs(session: Session, rows: Sequence[Row[Cell, Tree, Attempt, str]]) -> list[CellOutput]:
     ids = [cell.id for cell, *_ in rows]
     attempts = dict(
-        session.execute(select(Attempt.cell_id, func.count()).where(Attempt.cell_id.in_(ids)).group_by(Attempt.cell_id))
-        .tuples()
-        .all()
+        session.execute(
+            select(Attempt.cell_id, func.count()).where(Attempt.cell_id.in_(ids)).group_by(Attempt.cell_id)
+        ).all()
     )
     several = [cell_id for cell_id, number in attempts.items() if number > 1]
     flaky = flaky_cells(session, several) if several else set()

@@ -174,7 +174,7 @@ def _store_cases(session: Session, attempt: Attempt, events: Sequence[CaseEvent]
         )
         for outcome, number in session.execute(
             select(Case.outcome, func.count()).where(*earlier).group_by(Case.outcome)
-        ).tuples():
+        ):
             counts[outcome] = counts.get(outcome, 0) - number
         session.execute(
             update(Case).where(*earlier).values(last=False), execution_options={"synchronize_session": False}
@@ -227,5 +227,5 @@ def _digest(session: Session, attempt: Attempt, cell: Cell) -> str:
         select(Case.node_id, Case.occurrence, Case.outcome, Case.failure_class).where(
             Case.attempt_id == attempt.id, Case.last.is_(True)
         )
-    ).tuples()
+    )
     return evidence.digest(tree, cell.runtime, cell.suite, cases)

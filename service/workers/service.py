@@ -103,9 +103,7 @@ def _due(session: Session, capabilities: Capabilities, free: set[str]) -> Iterat
             select(Cell.repository_id, func.count())
             .where(Cell.state.in_((CellState.CLAIMED, CellState.PREPARING, CellState.RUNNING)))
             .group_by(Cell.repository_id)
-        )
-        .tuples()
-        .all()
+        ).all()
     )
     waiting = (Cell.state == CellState.QUEUED, Cell.kind.in_(capabilities.kinds))
     turns = session.execute(

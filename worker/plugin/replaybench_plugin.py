@@ -134,8 +134,7 @@ def _message(report: Any) -> str:
         return str(report.wasxfail)
     longrepr = report.longrepr
     if isinstance(longrepr, tuple) and len(longrepr) == 3:
-        text = str(longrepr[2])
-        return text[len("Skipped: ") :] if text.startswith("Skipped: ") else text
+        return str(longrepr[2]).removeprefix("Skipped: ")
     crash = getattr(longrepr, "reprcrash", None)
     return str(crash.message) if crash is not None else str(longrepr or "")
 
