@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
@@ -19,6 +19,7 @@ from worker.artifacts import upload
 from worker.checkout import check_out
 from worker.client import Client
 from worker.delivery import Delivery
+from worker.device_check import DeviceChecks
 from worker.environment import for_tests
 from worker.errors import AttemptError, InfrastructureFault, Stopped
 from worker.messages import (
@@ -55,6 +56,7 @@ class Host:
     spool: Path
     heartbeat_s: float
     stopping: threading.Event
+    device_checks: DeviceChecks = field(default_factory=DeviceChecks)
 
 
 def run_attempt(assignment: Assignment, devices: tuple[Device, ...], host: Host) -> None:
@@ -145,11 +147,17 @@ class _Attempt:
                 stop=self.stop,
             )
         self.delivery.send(self._environment(runtime, overlay))
+        run = self._run(overlay, mounts)
+        if runtime.cuda:
+            with self._timed("device check"):
+                self.host.device_checks.assert_visible(
+                    overlay.python, runtime.interpreter, self.devices, env=run.env, stop=self.stop
+                )
         if self.stop.is_set():
             raise Stopped("stopped")
         self.delivery.send(PhaseEvent(Phase.RUNNING))
         with self._watching_memory():
-            return run_pytest(self._run(overlay, mounts))
+            return run_pytest(run)
 
     @contextlib.contextmanager
     def _timed(self, step: str) -> Iterator[None]:
