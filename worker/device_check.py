@@ -18,7 +18,10 @@ _CODE = """
 import json, torch
 count = torch.cuda.device_count() if torch.cuda.is_available() else 0
 print()
-print(json.dumps([torch.cuda.get_device_name(index) for index in range(count)]))
+print(json.dumps([
+    f"GPU-{getattr(torch.cuda.get_device_properties(index), 'uuid', '')} {torch.cuda.get_device_name(index)}"
+    for index in range(count)
+]))
 """
 _SECONDS = 300.0
 
@@ -51,10 +54,17 @@ class DeviceChecks:
             names = json.loads(output.strip().rsplit("\n", 1)[-1])
         except ValueError as error:
             raise EnvironmentFault(f"torch in {runtime} cannot look for devices: {output.strip()[-2000:]}") from error
-        expected = [device.model for device in devices]
-        if names != expected:
+        expected = [f"{device.uuid} {device.model}" for device in devices]
+        if not _same(names, expected):
             raise EnvironmentFault(
                 f"torch in {runtime} sees the devices {names}, leased were {expected}: compare the CUDA of this torch "
                 f"build with the driver's ({devices[0].cuda}, driver {devices[0].driver})"
             )
         self._seen.add(key)
+
+
+def _same(seen: Sequence[str], leased: Sequence[str]) -> bool:
+    """By UUID and model; by model alone where this torch tells no UUID (before 2.4)."""
+    if any(name.startswith("GPU- ") for name in seen):
+        return [name.partition(" ")[2] for name in seen] == [name.partition(" ")[2] for name in leased]
+    return list(seen) == list(leased)
