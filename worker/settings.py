@@ -99,7 +99,7 @@ class Settings(BaseSettings):
     @property
     def uv_command(self) -> str:
         """The uv to run: the one named, found on PATH or beside this interpreter."""
-        beside = Path(sys.executable).with_name(self.uv)
+        beside = Path(sys.executable).parent / self.uv
         found = shutil.which(self.uv) or (str(beside) if beside.exists() else None)
         if found is None:
             raise SettingsError(f"REPLAYBENCH_UV={self.uv!r} is not on PATH: install uv, or set it to uv's full path")

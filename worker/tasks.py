@@ -6,11 +6,11 @@ ended, which keeps the broker from parking a second message at a worker that is 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging
 
 from worker.messages import WAKE_TASK
 
@@ -44,20 +44,24 @@ def make_app(broker_url: str, kinds: tuple[str, ...], serve: Callable[[], int]) 
 def consume(app: Celery, slots: int, on_ready: Callable[[], None]) -> int:
     """Consume until told to stop. The exit code.
 
-    The bare controller is used: Celery's own worker program would print a banner and take the signals over.
+    The bare controller is used: Celery's own worker program would print a banner and take signals and logging over.
     """
 
-    def no_logging(**_: Any) -> None:
-        """Being connected keeps Celery from configuring the process's logging."""
+    ready = threading.Event()
 
-    setup_logging.connect(no_logging, weak=False)
+    def say_once(_consumer: Any) -> None:
+        """Celery calls this with every new connection."""
+        if not ready.is_set():
+            ready.set()
+            on_ready()
+
     controller = app.WorkController(
         pool="threads",
         concurrency=slots,
+        ready_callback=say_once,
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,
-        ready_callback=lambda _consumer: on_ready(),
     )
     controller.start()
     return int(controller.exitcode or 0)
