@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.check_reports import allowed, read, summary
+from scripts.check_reports import Case, allowed, expected, read, summary
 from scripts.demo import HERE, cpu_runtime, cuda_hosts, cuda_runtime
 from worker.messages import RuntimeSpec
 
@@ -35,9 +35,16 @@ def test_a_report_is_read_case_by_case(tmp_path: Path) -> None:
 
 
 def test_every_allowed_skip_has_a_reason() -> None:
-    assert list(allowed("# why\n\ntests.a::* needs a GPU\n")) == ["tests.a::*"]
+    assert list(allowed("# why\n\ntests.a::* needs a GPU\n")) == [("tests.a::*", "needs a GPU")]
     with pytest.raises(SystemExit, match="gives no reason"):
         list(allowed("tests.a::*"))
+
+
+def test_a_skip_is_expected_by_name_and_reason() -> None:
+    rules = [("tests.library.*", "needs a GPU")]
+    assert expected(Case("tests.library.test_b::test_x", "skipped", "needs a GPU here"), rules)
+    assert not expected(Case("tests.library.test_b::test_x", "skipped", "needs luck"), rules)
+    assert not expected(Case("tests.service.test_b::test_x", "skipped", "needs a GPU here"), rules)
 
 
 @pytest.mark.parametrize(
