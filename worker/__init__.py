@@ -1,0 +1,1 @@
+"""The worker: claims a cell, checks its tree out, builds its runtime, runs pytest and streams every case back."""

@@ -10,6 +10,7 @@ A worker registers, claims cells, and streams an attempt back in numbered batche
 method  path                                        sends                   gets
 ======  ==========================================  ======================  =======================================
 POST    /api/v1/worker/register                     Registration            Registered
+POST    /api/v1/worker/heartbeat                    Heartbeat               204
 POST    /api/v1/worker/claim                        Claim                   Assignment, or 204 when nothing fits
 POST    /api/v1/worker/attempts/{attempt}/batches   Batch                   BatchAnswer
 PUT     /api/v1/worker/attempts/{attempt}/          bytes, and the lease    201; the same bytes again: 200
@@ -228,6 +229,14 @@ class Registered:
 
     worker: int
     heartbeat_s: float
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """An idle worker's sign of life, at the interval that ``Registered`` names."""
+
+    worker: int
+    boot: str
 
 
 @dataclass(frozen=True)

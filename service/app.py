@@ -1,0 +1,62 @@
+"""Makes the application: settings in, a FastAPI app out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from service import error_handlers, tokens
+from service.database import Database, upgrade
+from service.dispatch.broker import Broker
+from service.dispatch.sweep import Sweep
+from service.errors import DatabaseUnavailable
+from service.jobs import endpoints as jobs
+from service.pages import endpoints as pages
+from service.repositories import endpoints as repositories
+from service.results import endpoints as results
+from service.settings import Settings, load
+from service.workers import endpoints as workers
+from worker.messages import CONTRACT
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The application. Its lifespan upgrades an embedded database, and sweeps.
+
+    Raises:
+        SettingsError: the environment holds a value that does not fit.
+    """
+    settings = settings or load()
+    broker = Broker(settings.broker_url)
+    database = Database(settings.database, broker.send)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if database.embedded:
+            await run_in_threadpool(upgrade, settings.database)
+        app.state.tokens = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
+        sweep = Sweep(database, broker, settings)
+        sweep.start()
+        yield
+        await run_in_threadpool(sweep.stop)
+        database.close()
+        broker.close()
+
+    app = FastAPI(title="Replaybench", version=version("replaybench"), lifespan=lifespan)
+    app.state.settings, app.state.database = settings, database
+    error_handlers.install(app)
+    for part in (repositories, jobs, results, workers, pages):
+        app.include_router(part.router)
+    app.include_router(results.worker_router)
+
+    @app.get("/api/v1/health", tags=["health"])
+    def health() -> dict[str, str | int]:
+        """Whether the service answers and its database can be read. Needs no token and tells nothing else."""
+        if not database.answers():
+            raise DatabaseUnavailable("The database does not answer.")
+        return {"status": "ok", "version": version("replaybench"), "contract": CONTRACT}
+
+    return app

@@ -1,0 +1,128 @@
+"""What the service does by itself, every few seconds: reap leases, wake for what still waits, say why a cell waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+from kombu.exceptions import OperationalError as BrokerError
+from sqlalchemy import func, select
+from sqlalchemy.exc import OperationalError as DatabaseError
+from sqlalchemy.orm import Session
+
+from service.database import Database
+from service.dispatch.broker import Broker
+from service.jobs import changes
+from service.matrix.fit import misfit
+from service.models import Cell, Worker
+from service.settings import Settings
+from service.states import CellState
+from service.workers import reaper
+from service.workers.views import live_after
+from worker.messages import Capabilities, RuntimeSpec, SuiteSpec, decode
+
+log = structlog.get_logger()
+
+LOOKED_AT = 500
+"""Waiting cells that one sweep explains; the rest follow in later ones, as these are claimed."""
+
+
+class Sweep:
+    """A thread that runs the sweep until it is stopped. Every step is idempotent: two services may sweep at once."""
+
+    def __init__(self, database: Database, broker: Broker, settings: Settings) -> None:
+        self._database, self._broker, self._settings = database, broker, settings
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sweep", daemon=True)
+        self._last: float | None = None
+
+    def start(self) -> None:
+        """Begins to sweep."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread and waits for it."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._settings.sweep_s):
+            try:
+                self.once()
+            except DatabaseError as error:
+                log.warning("sweep-failed", error=str(error))
+
+    def once(self) -> None:
+        """One sweep. After a silence of our own (a start, a database that was away) leases get a full period first."""
+        silence = None if self._last is None else time.monotonic() - self._last
+        with self._database.write() as session:
+            if silence is None or silence > self._settings.lease_s / 2:
+                reaper.grant_all(session, self._settings)
+            else:
+                reaper.reap(session, self._settings)
+        self._last = time.monotonic()
+        with self._database.read() as session:
+            waiting = dict(
+                session.execute(
+                    select(Cell.kind, func.count()).where(Cell.state == CellState.QUEUED).group_by(Cell.kind)
+                ).all()
+            )
+            reasons = explain(session, self._settings) if waiting else {}
+        if reasons:
+            with self._database.write() as session:
+                note(session, reasons)
+        self._wake(waiting)
+
+    def _wake(self, waiting: dict[str, int]) -> None:
+        """One wake-up for each kind that waits, unless one lies in its queue unread."""
+        try:
+            self._broker.send(kind for kind in sorted(waiting) if not self._broker.waiting(kind))
+        except BrokerError as error:
+            log.warning("broker-away", error=str(error))
+
+
+def explain(session: Session, settings: Settings) -> dict[int, str | None]:
+    """For waiting cells whose reason changed: why no live worker can serve them, or ``None`` if one can."""
+    since = live_after(settings)
+    workers = [
+        (worker.name, decode(Capabilities, worker.capabilities))
+        for worker in session.scalars(select(Worker).where(Worker.seen_at >= since).order_by(Worker.name))
+    ]
+    cells = session.execute(
+        select(Cell.id, Cell.suite_spec, Cell.runtime, Cell.waiting_reason)
+        .where(Cell.state == CellState.QUEUED)
+        .order_by(Cell.id)
+        .limit(LOOKED_AT)
+    )
+    reasons = {}
+    for cell_id, suite, runtime, before in cells:
+        reason = _reason(workers, decode(SuiteSpec, suite), RuntimeSpec.parse(runtime))
+        if reason != before:
+            reasons[cell_id] = reason
+    return reasons
+
+
+def _reason(workers: list[tuple[str, Capabilities]], suite: SuiteSpec, runtime: RuntimeSpec) -> str | None:
+    if not workers:
+        return "no worker is alive; start one with `replaybench worker`"
+    misfits = [(name, misfit(capabilities, suite, runtime)) for name, capabilities in workers]
+    if any(reason is None for _, reason in misfits):
+        return None
+    return "no live worker can serve it: " + "; ".join(f"{name} {reason}" for name, reason in misfits[:5])
+
+
+def note(session: Session, reasons: dict[int, str | None]) -> None:
+    """Writes the reasons to the cells that still wait, and tells their jobs' readers."""
+    cells = session.scalars(
+        select(Cell)
+        .where(Cell.id.in_(list(reasons)), Cell.state == CellState.QUEUED)
+        .order_by(Cell.id)
+        .with_for_update(of=Cell)
+    ).all()
+    by_job: dict[int, list[Cell]] = {}
+    for cell in cells:
+        cell.waiting_reason = reasons[cell.id]
+        by_job.setdefault(cell.job_id, []).append(cell)
+    for job_id, changed in sorted(by_job.items()):
+        changes.touch(session, job_id, changed)

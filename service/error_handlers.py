@@ -1,0 +1,60 @@
+"""Renders every error, once, as a problem document (RFC 9457)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+
+from service.errors import DatabaseUnavailable, ServiceError
+
+log = structlog.get_logger()
+
+
+def problem(status: int, code: str, title: str, detail: str, **extra: Any) -> JSONResponse:
+    """A problem document. ``code`` is stable and for machines, ``detail`` is for people."""
+    body = {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail, **extra}
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if status == 503:
+        headers["Retry-After"] = "1"
+    return JSONResponse(body, status, headers, media_type="application/problem+json")
+
+
+def _service_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, ServiceError)  # noqa: S101 -- registered for this class alone
+    return problem(error.status, error.code, error.title, error.detail, **error.extra)
+
+
+def _validation_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this class alone
+    errors = [
+        {"key": ".".join(str(part) for part in item["loc"]), "message": item["msg"], "value": repr(item["input"])[:200]}
+        for item in error.errors()
+    ]
+    detail = "; ".join(f"{item['key']}: {item['message']}, got {item['value']}" for item in errors)
+    return problem(422, "invalid-request", "The request is not understood", detail, errors=errors)
+
+
+def _http_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this class alone
+    code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, f"http-{error.status_code}")
+    return problem(error.status_code, code, str(error.detail), str(error.detail))
+
+
+def _database_error(request: Request, error: Exception) -> JSONResponse:
+    log.error("database-unavailable", path=request.url.path, error=str(error))
+    unavailable = DatabaseUnavailable("The database does not answer; nothing was stored. Try again in a moment.")
+    return _service_error(request, unavailable)
+
+
+def install(app: FastAPI) -> None:
+    """Registers the handlers."""
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(OperationalError, _database_error)

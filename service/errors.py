@@ -1,0 +1,174 @@
+"""Every error that a caller can meet: a status, a stable code, and a sentence with key, value and next step."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class ServiceError(Exception):
+    """The base: rendered by ``service.error_handlers`` as an RFC 9457 problem document."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Internal error"
+
+    def __init__(self, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.extra = extra
+
+
+class NotFound(ServiceError):
+    """There is no such job, cell, attempt or artifact."""
+
+    status, code, title = 404, "not-found", "Not found"
+
+
+class TokenMissing(ServiceError):
+    """The call carries no token."""
+
+    status, code, title = 401, "token-missing", "A token is needed"
+
+
+class TokenRefused(ServiceError):
+    """The token is unknown, or may not do this."""
+
+    status, code, title = 401, "token-refused", "The token does not allow this"
+
+
+class RepositoryExists(ServiceError):
+    """Another repository has this name."""
+
+    status, code, title = 409, "repository-exists", "The name is taken"
+
+
+class RepositoryUnknown(ServiceError):
+    """No repository is registered under this name."""
+
+    status, code, title = 404, "repository-unknown", "The repository is not registered"
+
+
+class UrlRefused(ServiceError):
+    """The URL is of a kind that git would run a program for, or could read as an option."""
+
+    status, code, title = 422, "url-refused", "The URL is refused"
+
+
+class MirrorFailed(ServiceError):
+    """The repository could not be fetched."""
+
+    status, code, title = 502, "mirror-failed", "The repository could not be fetched"
+
+
+class RefRefused(ServiceError):
+    """The ref could be read as an option, or is no name that git allows."""
+
+    status, code, title = 422, "ref-refused", "The ref is refused"
+
+
+class CommitUnreachable(ServiceError):
+    """The repository has no such commit, branch or tag."""
+
+    status, code, title = 422, "commit-unreachable", "The commit is not reachable"
+
+
+class ProbeRefused(ServiceError):
+    """The probe does not apply to the commit, or is too large."""
+
+    status, code, title = 422, "probe-refused", "The probe does not apply"
+
+
+class ConfigurationMissing(ServiceError):
+    """The tree has no ``replaybench.toml``."""
+
+    status, code, title = 422, "configuration-missing", "The tree declares no suites"
+
+
+class ConfigurationInvalid(ServiceError):
+    """The tree's ``replaybench.toml`` cannot be used."""
+
+    status, code, title = 422, "configuration-invalid", "The tree's configuration is wrong"
+
+
+class SuiteUnknown(ServiceError):
+    """A tree does not declare the suite."""
+
+    status, code, title = 422, "suite-unknown", "The suite is not declared"
+
+
+class RuntimeInvalid(ServiceError):
+    """A runtime's id cannot be read."""
+
+    status, code, title = 422, "runtime-invalid", "The runtime is not understood"
+
+
+class PatternUnmatched(ServiceError):
+    """An include or exclude pattern matches no cell."""
+
+    status, code, title = 422, "pattern-unmatched", "A pattern matches nothing"
+
+
+class MatrixEmpty(ServiceError):
+    """Nothing is left to run."""
+
+    status, code, title = 422, "matrix-empty", "The matrix is empty"
+
+
+class MatrixTooLarge(ServiceError):
+    """More cells than one job may have."""
+
+    status, code, title = 422, "matrix-too-large", "The matrix is too large"
+
+
+class NothingToRerun(ServiceError):
+    """No cell of the job is in a state to be run again."""
+
+    status, code, title = 409, "nothing-to-rerun", "Nothing to run again"
+
+
+class JobEnded(ServiceError):
+    """The job has ended, so that it can't be cancelled."""
+
+    status, code, title = 409, "job-ended", "The job has ended"
+
+
+class ContractMismatch(ServiceError):
+    """Worker and service are of different releases."""
+
+    status, code, title = 409, "contract-mismatch", "Worker and service do not fit"
+
+
+class WorkerUnknown(ServiceError):
+    """The worker is not registered, or was started again since."""
+
+    status, code, title = 409, "worker-unknown", "Register first"
+
+
+class Fenced(ServiceError):
+    """The lease is lost: the attempt has ended, or the token is another's."""
+
+    status, code, title = 409, "fenced", "The lease is lost"
+
+
+class BatchGap(ServiceError):
+    """A batch's number is not the one that is due."""
+
+    status, code, title = 409, "batch-gap", "A batch is missing"
+
+
+class ArtifactConflict(ServiceError):
+    """Other bytes are stored under the name."""
+
+    status, code, title = 409, "artifact-conflict", "The artifact differs from the one stored"
+
+
+class TooLarge(ServiceError):
+    """The body is larger than is taken."""
+
+    status, code, title = 413, "too-large", "The body is too large"
+
+
+class DatabaseUnavailable(ServiceError):
+    """The database does not answer, or stayed locked for too long."""
+
+    status, code, title = 503, "database-unavailable", "The database does not answer"

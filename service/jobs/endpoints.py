@@ -1,0 +1,102 @@
+"""``/api/v1/jobs`` and ``/api/v1/cells``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response, status
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from service.dependencies import DatabaseDep, ReadSession, SettingsDep, WriteSession, signed_in
+from service.jobs import planning, service, stream, views
+from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
+from service.repositories import service as repositories
+from service.results import table
+from service.results import views as results
+from service.results.schemas import TableOutput
+from service.schemas import Page
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(signed_in)])
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+
+
+@router.post("/jobs", status_code=status.HTTP_201_CREATED, responses={200: {"model": PlanOutput}})
+def submit(body: JobInput, database: DatabaseDep, settings: SettingsDep, response: Response) -> JobOutput | PlanOutput:
+    """Submits a commit plus a matrix. ``dry_run`` answers the cells with 200 and stores nothing."""
+    # git may take its time: nothing of the database is held meanwhile.
+    with database.read() as session:
+        repository = repositories.find(session, body.repository)
+    plan = planning.plan(body, planning.mirror_of(settings, repository.id, repository.url), settings)
+    if body.dry_run:
+        response.status_code = status.HTTP_200_OK
+        return plan.output()
+    with database.write() as session:
+        job = service.create(session, repository.id, body, plan)
+        return views.get_job(session, job.id)
+
+
+@router.get("/jobs")
+def list_jobs(
+    session: ReadSession, before: Annotated[int | None, Query(ge=1)] = None, limit: Limit = 50
+) -> Page[JobOutput]:
+    """The latest jobs, newest first."""
+    return views.list_jobs(session, before, limit)
+
+
+@router.get("/jobs/{job}")
+def get_job(job: int, session: ReadSession) -> JobOutput:
+    """One job."""
+    return views.get_job(session, job)
+
+
+@router.get("/jobs/{job}/cells")
+def list_cells(job: int, session: ReadSession) -> list[CellOutput]:
+    """A job's cells, in the order of its matrix."""
+    return views.list_cells(session, job)
+
+
+@router.get("/cells/{cell}")
+def get_cell(cell: int, session: ReadSession) -> CellOutput:
+    """One cell."""
+    return views.get_cell(session, cell)
+
+
+@router.get("/jobs/{job}/table", response_model=TableOutput)
+def get_table(
+    job: int,
+    session: ReadSession,
+    format: Literal["json", "markdown", "csv"] = "json",  # noqa: A002 -- the query's name
+) -> Response:
+    """A job's table, as JSON, Markdown or CSV."""
+    found = results.job_table(session, job)
+    if format == "markdown":
+        return Response(table.markdown(found), media_type="text/markdown")
+    if format == "csv":
+        return Response(table.text_csv(found), media_type="text/csv")
+    return JSONResponse(found.model_dump(mode="json"))
+
+
+@router.get("/jobs/{job}/stream", response_class=StreamingResponse)
+def get_stream(job: int, request: Request, database: DatabaseDep) -> StreamingResponse:
+    """A job's live stream of server-sent events: a snapshot, then changes, then the end."""
+    with database.read() as session:
+        views.get_job(session, job)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # nginx buffers an answer unless told not to
+    return StreamingResponse(stream.follow(database, job, request), media_type="text/event-stream", headers=headers)
+
+
+@router.post("/jobs/{job}/cancel")
+def cancel(job: int, session: WriteSession) -> JobOutput:
+    """Ends what waits and stops what runs."""
+    service.cancel(session, job)
+    session.flush()
+    return views.get_job(session, job)
+
+
+@router.post("/jobs/{job}/rerun")
+def rerun(job: int, body: RerunInput, session: WriteSession) -> JobOutput:
+    """Queues cells again: those named, or all that ended without passing."""
+    service.rerun(session, job, body.cells)
+    session.flush()
+    return views.get_job(session, job)

@@ -1,0 +1,130 @@
+"""Turns a submission into a plan: pins refs, reads configurations, tries probes, expands the matrix. Stores nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from service import errors
+from service.jobs.schemas import JobInput, PlannedCell, PlanOutput, TreeInput, TreeOutput
+from service.matrix import config, expand
+from service.repositories.mirror import Mirror
+from service.settings import Settings
+from worker.messages import RuntimeSpec
+
+
+@dataclass(frozen=True)
+class PinnedTree:
+    """A tree whose commit is pinned and whose probe is known to apply."""
+
+    commit: str
+    probe: bytes | None
+    probe_digest: str | None
+    digest: str
+    config: config.TreeConfig
+
+    @property
+    def name(self) -> str:
+        """``bb3c0b8+probe:1f2e3d``."""
+        return expand.tree_name(self.commit, self.probe_digest)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a submission becomes."""
+
+    repository: str
+    trees: tuple[PinnedTree, ...]
+    cells: tuple[expand.PlannedCell, ...]
+
+    def output(self) -> PlanOutput:
+        """The plan as a dry run shows it."""
+        return PlanOutput(
+            repository=self.repository,
+            trees=[
+                TreeOutput(name=tree.name, commit=tree.commit, probe_digest=tree.probe_digest, digest=tree.digest)
+                for tree in self.trees
+            ],
+            cells=[
+                PlannedCell(
+                    name=cell.name,
+                    tree=self.trees[cell.tree].name,
+                    runtime=cell.runtime.id,
+                    suite=cell.suite.name,
+                    kind=cell.suite.kind,
+                )
+                for cell in self.cells
+            ],
+        )
+
+
+def mirror_of(settings: Settings, repository_id: int, url: str) -> Mirror:
+    """The mirror of a repository in the service's data directory."""
+    home = Path(settings.data_dir).resolve() / "mirrors"
+    return Mirror(home, repository_id, url, settings.git_timeout_s)
+
+
+def plan(body: JobInput, mirror: Mirror, settings: Settings) -> Plan:
+    """The plan of a submission.
+
+    Raises:
+        RefRefused, CommitUnreachable, MirrorFailed, ProbeRefused: a tree cannot be had.
+        ConfigurationMissing, ConfigurationInvalid: a tree's ``replaybench.toml`` cannot be used.
+        RuntimeInvalid, SuiteUnknown, PatternUnmatched, MatrixEmpty, MatrixTooLarge: the matrix is wrong.
+    """
+    runtimes = _runtimes(body)
+    pinned = [_pin(tree, mirror, settings) for tree in body.trees]
+    trees = tuple({(tree.commit, tree.probe_digest): tree for tree in pinned}.values())
+    try:
+        cells = expand.expand(
+            [expand.PlannedTree(tree.name, tree.config) for tree in trees],
+            runtimes=runtimes,
+            suites=body.suites,
+            include=body.include,
+            exclude=body.exclude,
+        )
+    except expand.UnknownSuite as error:
+        raise errors.SuiteUnknown(str(error)) from error
+    except expand.UnmatchedPattern as error:
+        raise errors.PatternUnmatched(str(error)) from error
+    except expand.UnfitRuntime as error:
+        raise errors.RuntimeInvalid(str(error)) from error
+    if not cells:
+        raise errors.MatrixEmpty(
+            "no cell is left: name runtimes and suites, declare them in replaybench.toml, or exclude less"
+        )
+    if len(cells) > settings.cell_cap:
+        raise errors.MatrixTooLarge(
+            f"{len(cells)} cells, and a job may have {settings.cell_cap}; name fewer trees, runtimes or suites"
+        )
+    return Plan(body.repository, trees, tuple(cells))
+
+
+def _runtimes(body: JobInput) -> list[RuntimeSpec] | None:
+    if body.runtimes is None:
+        return None
+    try:
+        return list(dict.fromkeys(RuntimeSpec.parse(text) for text in body.runtimes))
+    except ValueError as error:
+        raise errors.RuntimeInvalid(str(error)) from error
+
+
+def _pin(tree: TreeInput, mirror: Mirror, settings: Settings) -> PinnedTree:
+    if tree.probe is not None and len(tree.probe) > settings.probe_cap_bytes:
+        raise errors.ProbeRefused(
+            f"the probe has {len(tree.probe)} bytes, and {settings.probe_cap_bytes} are taken; make it smaller"
+        )
+    commit = mirror.resolve(tree.ref)
+    # The configuration is the commit's own, never the probe's: a probe must not choose what proves it.
+    content = mirror.read(commit, config.FILE)
+    if content is None:
+        raise errors.ConfigurationMissing(
+            f"commit {commit[:12]} has no {config.FILE}; add one that declares its suites"
+        )
+    try:
+        declared = config.parse(content)
+    except config.ConfigError as error:
+        raise errors.ConfigurationInvalid(f"{config.FILE} of {commit[:12]}: {error}") from error
+    probe_digest = hashlib.sha256(tree.probe).hexdigest() if tree.probe is not None else None
+    return PinnedTree(commit, tree.probe, probe_digest, mirror.tree(commit, tree.probe), declared)

@@ -1,0 +1,137 @@
+"""The bodies of the job and cell endpoints."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated
+
+from pydantic import Base64Bytes, Field
+
+from service.schemas import Input, Output
+from service.states import CellState, JobState
+from worker.messages import Verdict
+
+Pattern = Annotated[str, Field(min_length=1, max_length=400)]
+
+
+class TreeInput(Input):
+    """A SHA, branch or tag, and a patch to put on it: ``probe``, its bytes in base64, kept exactly as sent."""
+
+    ref: Annotated[str, Field(min_length=1, max_length=250, examples=["main"])]
+    probe: Annotated[Base64Bytes | None, Field(max_length=16 * 2**20)] = None
+
+
+class JobInput(Input):
+    """A commit plus a matrix. What is left out comes from the tree's ``replaybench.toml``.
+
+    ``include`` and ``exclude`` are shell patterns over the cells' names (``*/py3.11-*/gate``).
+    """
+
+    repository: Annotated[str, Field(min_length=1, max_length=100)]
+    trees: Annotated[list[TreeInput], Field(min_length=1, max_length=100)]
+    runtimes: list[Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-cu129-pl2.6.6"])]] | None = None
+    suites: list[Annotated[str, Field(max_length=100)]] | None = None
+    include: tuple[Pattern, ...] = ()
+    exclude: tuple[Pattern, ...] = ()
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    label: Annotated[str | None, Field(max_length=200)] = None
+    work_package: Annotated[str | None, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")] = None
+    requested_by: Annotated[str | None, Field(max_length=200)] = None
+    reason: Annotated[str | None, Field(max_length=1000)] = None
+    dry_run: bool = False
+
+
+class TreeOutput(Output):
+    """A commit, its probe and the tree that results (git's object id)."""
+
+    name: str
+    commit: str
+    probe_digest: str | None
+    digest: str
+
+
+class PlannedCell(Output):
+    """A cell as a dry run shows it."""
+
+    name: str
+    tree: str
+    runtime: str
+    suite: str
+    kind: str
+
+
+class PlanOutput(Output):
+    """What a submission would become."""
+
+    repository: str
+    trees: list[TreeOutput]
+    cells: list[PlannedCell]
+
+
+class CellOutput(Output):
+    """A cell as it stands. ``attempt`` is the id (URL) of the attempt shown: the one under way, else the deciding one,
+    else the latest. ``counts`` maps outcomes to cases of that attempt; ``collected`` is how many it was to run.
+    ``waiting_reason`` says why a queued cell still waits, where more is known than that workers are busy.
+    """
+
+    id: int
+    job: int
+    position: int
+    name: str
+    tree: str
+    runtime: str
+    runtime_title: str
+    suite: str
+    kind: str
+    state: CellState
+    verdict: Verdict | None
+    revision: int
+    attempt: int | None
+    attempts: int
+    counts: dict[str, int]
+    collected: int
+    running_case: str | None
+    flaky: bool
+    gpu: str | None
+    worker: str | None
+    detail: str
+    waiting_reason: str | None
+    queued_at: datetime.datetime
+    started_at: datetime.datetime | None
+    ended_at: datetime.datetime | None
+
+
+class JobOutput(Output):
+    """A job as it stands. ``cells`` counts its cells by state and, where ended, by verdict."""
+
+    id: int
+    repository: str
+    state: JobState
+    revision: int
+    priority: int
+    label: str | None
+    work_package: str | None
+    requested_by: str | None
+    reason: str | None
+    trees: list[str]
+    cells: dict[str, int]
+    counts: dict[str, int]
+    created_at: datetime.datetime
+    started_at: datetime.datetime | None
+    ended_at: datetime.datetime | None
+    url: str
+
+
+class RerunInput(Input):
+    """Which cells of an ended or running job to queue again: those that ended without passing, or these."""
+
+    cells: list[int] | None = None
+
+
+class Snapshot(Output):
+    """One event of a job's live stream: the job and its cells that changed since the event before (all of them in the
+    first). The event's id is the job's revision.
+    """
+
+    job: JobOutput
+    cells: list[CellOutput]

@@ -1,0 +1,150 @@
+"""Stores jobs, cancels them and runs their cells again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from service.clock import now
+from service.dispatch import outbox
+from service.errors import JobEnded, NotFound, NothingToRerun
+from service.jobs import changes
+from service.jobs.planning import PinnedTree, Plan
+from service.jobs.schemas import JobInput
+from service.models import Attempt, Cell, Job, Probe, Tree
+from service.states import AttemptState, CellState, JobState, move_cell
+from worker.messages import Verdict, encode
+
+
+def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> Job:
+    """The job of a plan, with its cells queued and workers woken after the commit."""
+    moment = now()
+    trees = [_tree(session, repository_id, tree) for tree in plan.trees]
+    request = body.model_dump(mode="json", exclude={"trees", "dry_run"})
+    request["trees"] = [
+        {"ref": given.ref, "tree": tree.name} for given, tree in zip(body.trees, plan.trees, strict=False)
+    ]
+    job = Job(
+        repository_id=repository_id,
+        state=JobState.WAITING,
+        priority=body.priority,
+        label=body.label,
+        work_package=body.work_package,
+        requested_by=body.requested_by,
+        reason=body.reason,
+        request=request,
+        created_at=moment,
+    )
+    session.add(job)
+    session.flush()
+    for position, cell in enumerate(plan.cells):
+        declared = plan.trees[cell.tree].config
+        session.add(
+            Cell(
+                job_id=job.id,
+                repository_id=repository_id,
+                tree_id=trees[cell.tree].id,
+                position=position,
+                name=cell.name,
+                runtime=cell.runtime.id,
+                suite=cell.suite.name,
+                kind=cell.suite.kind,
+                priority=body.priority,
+                suite_spec=encode(cell.suite),
+                install=list(declared.install),
+                failure_rules=encode(declared.failure_rules),
+                state=CellState.QUEUED,
+                queued_at=moment,
+            )
+        )
+        outbox.wake(session, cell.suite.kind)
+    session.flush()
+    return job
+
+
+def _tree(session: Session, repository_id: int, pinned: PinnedTree) -> Tree:
+    known = session.scalar(
+        select(Tree).where(
+            Tree.repository_id == repository_id,
+            Tree.commit == pinned.commit,
+            Tree.probe_digest.is_(None) if pinned.probe_digest is None else Tree.probe_digest == pinned.probe_digest,
+        )
+    )
+    if known is not None:
+        return known
+    if pinned.probe_digest is not None and pinned.probe is not None:
+        session.merge(Probe(digest=pinned.probe_digest, content=pinned.probe, created_at=now()))
+        session.flush()
+    tree = Tree(
+        repository_id=repository_id,
+        commit=pinned.commit,
+        probe_digest=pinned.probe_digest,
+        digest=pinned.digest,
+        created_at=now(),
+    )
+    session.add(tree)
+    session.flush()
+    return tree
+
+
+def cancel(session: Session, job_id: int) -> None:
+    """Ends what waits, and has the workers stop what runs.
+
+    Raises:
+        NotFound: there is no such job.
+        JobEnded: it has ended.
+    """
+    cells = _locked_cells(session, job_id)
+    job = session.get_one(Job, job_id)
+    if job.state.ended:
+        raise JobEnded(f"job {job_id} has ended as {job.state}; there is nothing to cancel")
+    job.cancel_requested_at = now()
+    for cell in cells:
+        if cell.state is CellState.QUEUED:
+            cell.state = move_cell(cell.state, CellState.ENDED)
+            cell.verdict, cell.ended_at, cell.waiting_reason = Verdict.CANCELLED, now(), None
+    running = [cell.id for cell in cells if cell.state is not CellState.ENDED]
+    session.execute(
+        update(Attempt)
+        .where(Attempt.cell_id.in_(running), Attempt.state != AttemptState.ENDED)
+        .values(stop_requested=True)
+    )
+    changes.settle(session, job_id, cells)
+
+
+def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
+    """Queues cells again as a whole: those chosen, or all that ended without passing. Earlier attempts stay.
+
+    Raises:
+        NotFound: there is no such job, or a chosen cell is not one of its.
+        NothingToRerun: no cell fits.
+    """
+    cells = _locked_cells(session, job_id)
+    wanted = None if chosen is None else set(chosen)
+    unknown = (wanted or set()) - {cell.id for cell in cells}
+    if unknown:
+        raise NotFound(f"job {job_id} has no cell {', '.join(map(str, sorted(unknown)))}")
+    again = [
+        cell
+        for cell in cells
+        if cell.state is CellState.ENDED
+        and (cell.verdict is not Verdict.PASSED if wanted is None else cell.id in wanted)
+    ]
+    if not again:
+        raise NothingToRerun(f"job {job_id} has no ended cell {'among those named' if wanted else 'that did not pass'}")
+    for cell in again:
+        cell.state = move_cell(cell.state, CellState.QUEUED)
+        cell.verdict, cell.ended_at, cell.queued_at, cell.attempts_since_queued = None, None, now(), 0
+        outbox.wake(session, cell.kind)
+    session.get_one(Job, job_id).cancel_requested_at = None
+    changes.settle(session, job_id, again)
+
+
+def _locked_cells(session: Session, job_id: int) -> list[Cell]:
+    statement = select(Cell).where(Cell.job_id == job_id).order_by(Cell.id).with_for_update(of=Cell)
+    cells = list(session.scalars(statement))
+    if not cells:
+        raise NotFound(f"there is no job {job_id}")
+    return cells

@@ -1,0 +1,110 @@
+"""Makes the cells of a matrix: trees x runtimes x suites, less what is excluded."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.matrix.config import TreeConfig
+from worker.messages import RuntimeSpec, SuiteSpec
+
+
+class UnknownSuite(ValueError):
+    """A tree does not declare a suite that was asked for."""
+
+
+class UnmatchedPattern(ValueError):
+    """A pattern matches no cell."""
+
+
+class UnfitRuntime(ValueError):
+    """A suite needs CUDA and the runtime's torch has none."""
+
+
+@dataclass(frozen=True)
+class PlannedTree:
+    """A tree of a submission with what it declares. ``name`` is what people see: ``bb3c0b8+probe:1f2e3d``."""
+
+    name: str
+    config: TreeConfig
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """One cell. ``tree`` is the index of its tree in the submission."""
+
+    tree: int
+    name: str
+    runtime: RuntimeSpec
+    suite: SuiteSpec
+
+
+def tree_name(commit: str, probe_digest: str | None) -> str:
+    """``bb3c0b8``, or ``bb3c0b8+probe:1f2e3d``."""
+    return commit[:7] + (f"+probe:{probe_digest[:6]}" if probe_digest else "")
+
+
+def expand(
+    trees: Sequence[PlannedTree],
+    *,
+    runtimes: Sequence[RuntimeSpec] | None = None,
+    suites: Sequence[str] | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> list[PlannedCell]:
+    """The cells in the order of trees, runtimes, suites. What is ``None`` comes from each tree's own configuration.
+
+    Raises:
+        UnknownSuite: a tree lacks a suite.
+        UnfitRuntime: a suite needs CUDA and the runtime named for it is a build without.
+        UnmatchedPattern: a pattern matches no cell, so it is misspelt.
+    """
+    cells = []
+    for index, tree in enumerate(trees):
+        names = list(dict.fromkeys(suites if suites is not None else tree.config.default_suites))
+        chosen = [_suite(tree, name) for name in names]
+        offered = {
+            suite.name: runtimes if runtimes is not None else _own_runtimes(tree.config, suite) for suite in chosen
+        }
+        every = dict.fromkeys(runtime for suite in chosen for runtime in offered[suite.name])
+        cells += [
+            PlannedCell(index, f"{tree.name}/{runtime.id}/{suite.name}", runtime, suite)
+            for runtime in every
+            for suite in chosen
+            if runtime in offered[suite.name]
+        ]
+    left = _select(cells, include, exclude)
+    for cell in left:
+        if cell.suite.devices and cell.runtime.build == "cpu":
+            raise UnfitRuntime(
+                f"{cell.name}: suite {cell.suite.name!r} needs CUDA and {cell.runtime.title} has none; name another "
+                f"runtime, or exclude '*/{cell.runtime.id}/{cell.suite.name}'"
+            )
+    return left
+
+
+def _suite(tree: PlannedTree, name: str) -> SuiteSpec:
+    try:
+        return tree.config.suites[name]
+    except KeyError:
+        raise UnknownSuite(
+            f"tree {tree.name} declares no suite {name!r}; it has {', '.join(tree.config.suites)}"
+        ) from None
+
+
+def _own_runtimes(config: TreeConfig, suite: SuiteSpec) -> Sequence[RuntimeSpec]:
+    return config.suite_runtimes.get(suite.name, config.runtimes)
+
+
+def _select(cells: list[PlannedCell], include: Sequence[str], exclude: Sequence[str]) -> list[PlannedCell]:
+    for pattern in (*include, *exclude):
+        if not any(fnmatch.fnmatchcase(cell.name, pattern) for cell in cells):
+            example = f" such as {cells[0].name!r}" if cells else ""
+            raise UnmatchedPattern(f"pattern {pattern!r} matches no cell; patterns are over whole names{example}")
+    return [
+        cell
+        for cell in cells
+        if (not include or any(fnmatch.fnmatchcase(cell.name, pattern) for pattern in include))
+        and not any(fnmatch.fnmatchcase(cell.name, pattern) for pattern in exclude)
+    ]

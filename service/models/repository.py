@@ -1,0 +1,59 @@
+"""Repositories, their trees, and the probes put on them."""
+
+from __future__ import annotations
+
+import datetime
+
+from sqlalchemy import ForeignKey, Index, LargeBinary, String, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from service.models.base import Base, Key
+
+
+class Repository(Base):
+    """A registered git URL with a short name; only registered ones are ever checked out."""
+
+    __tablename__ = "repositories"
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), unique=True)
+    url: Mapped[str] = mapped_column(String(2000))
+    created_at: Mapped[datetime.datetime]
+
+
+class Probe(Base):
+    """A patch that is never committed, kept by its SHA-256 and exactly as it was sent."""
+
+    __tablename__ = "probes"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    content: Mapped[bytes] = mapped_column(LargeBinary)
+    created_at: Mapped[datetime.datetime]
+
+
+class Tree(Base):
+    """A commit, plus an optional probe. ``digest`` is git's object id of the tree that results."""
+
+    __tablename__ = "trees"
+    __table_args__ = (
+        UniqueConstraint("repository_id", "commit", "probe_digest"),
+        # Databases hold two NULLs to differ, so the tree without a probe needs an index of its own.
+        Index(
+            "uq_trees_plain",
+            "repository_id",
+            "commit",
+            unique=True,
+            sqlite_where=text("probe_digest IS NULL"),
+            postgresql_where=text("probe_digest IS NULL"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    repository_id: Mapped[int] = mapped_column(ForeignKey("repositories.id"))
+    commit: Mapped[str] = mapped_column(String(64))
+    probe_digest: Mapped[str | None] = mapped_column(ForeignKey("probes.digest"))
+    digest: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime.datetime]
+
+    repository: Mapped[Repository] = relationship(lazy="raise")
+    probe: Mapped[Probe | None] = relationship(lazy="raise")

@@ -1,0 +1,25 @@
+"""Workers: who may claim cells."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from sqlalchemy import String
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.models.base import Base, Key
+
+
+class Worker(Base):
+    """A worker by its stable name. ``boot`` is the nonce of its latest start: calls of an earlier start are refused."""
+
+    __tablename__ = "workers"
+
+    id: Mapped[int] = mapped_column(Key, primary_key=True)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    boot: Mapped[str] = mapped_column(String(64))
+    host: Mapped[str] = mapped_column(String(255))
+    capabilities: Mapped[dict[str, Any]]
+    registered_at: Mapped[datetime.datetime]
+    seen_at: Mapped[datetime.datetime]

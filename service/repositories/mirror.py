@@ -1,0 +1,118 @@
+"""A bare mirror of a registered repository: commits are found in it, files read, probes tried. Nothing of it is run."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from service.errors import CommitUnreachable, MirrorFailed, ProbeRefused
+from service.repositories import git
+
+NAMESPACES = ("refs/heads/", "refs/tags/", "refs/pull/", "refs/merge-requests/")
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """The mirror of one repository, made on first use. ``home`` holds all mirrors and git's configuration."""
+
+    home: Path
+    repository_id: int
+    url: str
+    timeout_s: float
+
+    @property
+    def path(self) -> Path:
+        """The bare repository."""
+        return self.home / f"{self.repository_id}.git"
+
+    def resolve(self, ref: str) -> str:
+        """The SHA of a commit, branch or tag, as the repository has it now.
+
+        A full SHA that is here already is not asked for again; anything that can move is fetched.
+
+        Raises:
+            CommitUnreachable: there is none.
+            MirrorFailed: the repository did not answer.
+        """
+        git.check_ref(ref)
+        self._make()
+        if git.SHA.fullmatch(ref) and (known := self._commit(ref)):
+            return known
+        self._fetch_refs()
+        for name in (*(f"{space}{ref}" for space in NAMESPACES), ref):
+            if (name.startswith("refs/") or git.SHORT_SHA.fullmatch(ref)) and (known := self._commit(name)):
+                return known
+        if git.SHA.fullmatch(ref) and self._fetch_sha(ref) and (known := self._commit(ref)):
+            return known
+        raise CommitUnreachable(f"{ref!r} is no commit, branch or tag that {self.url} offers; push it, or name another")
+
+    def read(self, commit: str, file: str) -> bytes | None:
+        """A file of a commit, or ``None`` where it has none."""
+        try:
+            return self._git("cat-file", "blob", f"{commit}:{file}")
+        except git.GitFailed:
+            return None
+
+    def tree(self, commit: str, probe: bytes | None = None) -> str:
+        """Git's object id of a commit's tree, with a probe put on it in a temporary index.
+
+        Raises:
+            ProbeRefused: the probe does not apply; the text is git's own reason.
+        """
+        if probe is None:
+            return self._git("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
+        with tempfile.TemporaryDirectory(dir=self.home) as folder:
+            objects = Path(folder) / "objects"
+            objects.mkdir()
+            scratch = {
+                "GIT_INDEX_FILE": str(Path(folder) / "index"),
+                "GIT_OBJECT_DIRECTORY": str(objects),
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path / "objects"),
+            }
+            self._git("read-tree", commit, extra=scratch)
+            try:
+                self._git("apply", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=probe, extra=scratch)
+            except git.GitFailed as error:
+                raise ProbeRefused(f"the probe does not apply to {commit[:12]}: {error.reason}") from error
+            return self._git("write-tree", extra=scratch).decode().strip()
+
+    def _make(self) -> None:
+        if (self.path / "HEAD").exists():
+            return
+        with FileLock(f"{self.path}.lock"):
+            git.prepare(self.home)
+            git.run(self.home, "init", "--quiet", "--bare", "--", str(self.path), timeout_s=self.timeout_s)
+
+    def _fetch_refs(self) -> None:
+        specs = [f"+{space}*:{space}*" for space in ("refs/heads/", "refs/tags/")]
+        with FileLock(f"{self.path}.lock"):
+            try:
+                self._git("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--", self.url, *specs)
+            except git.GitFailed as error:
+                raise MirrorFailed(f"git cannot fetch {self.url}: {error.reason}") from error
+
+    def _fetch_sha(self, sha: str) -> bool:
+        """Some servers hand out a bare SHA that no branch holds; those that don't are asked for every ref they have."""
+        for wanted in (sha, "+refs/*:refs/remotes/all/*"):
+            with FileLock(f"{self.path}.lock"):
+                try:
+                    self._git("fetch", "--quiet", "--no-write-fetch-head", "--", self.url, wanted)
+                except git.GitFailed:
+                    continue
+            if self._commit(sha):
+                return True
+        return False
+
+    def _commit(self, name: str) -> str | None:
+        try:
+            found = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        except git.GitFailed:
+            return None
+        return found.decode().strip()
+
+    def _git(self, *arguments: str, stdin: bytes | None = None, extra: dict[str, str] | None = None) -> bytes:
+        where = ("--git-dir", str(self.path))
+        return git.run(self.home, *where, *arguments, timeout_s=self.timeout_s, stdin=stdin, extra=extra)

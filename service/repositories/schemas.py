@@ -1,0 +1,26 @@
+"""The bodies of the repository endpoints."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from service.schemas import Input, Output
+
+
+class RepositoryInput(Input):
+    """Registers a git URL under a short name."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$", examples=["graphreplay"])]
+    url: Annotated[str, Field(min_length=1, max_length=2000, examples=["https://git.example.org/team/graphreplay.git"])]
+
+
+class RepositoryOutput(Output):
+    """A registered repository."""
+
+    id: int
+    name: str
+    url: str
+    created_at: datetime.datetime

@@ -1,0 +1,83 @@
+"""Keeps artifacts: bytes in the data directory under their SHA-256, a row for each name of an attempt."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.clock import now
+from service.errors import ArtifactConflict, NotFound, TooLarge
+from service.models import Artifact
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Bytes that lie in the data directory."""
+
+    size: int
+    sha256: str
+
+
+def folder(data_dir: Path) -> Path:
+    """Where artifacts lie."""
+    return data_dir / "artifacts"
+
+
+def file_of(data_dir: Path, sha256: str) -> Path:
+    """The file of a digest."""
+    return folder(data_dir) / sha256[:2] / sha256
+
+
+async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Stored:
+    """Writes a body to its place under its digest.
+
+    Raises:
+        TooLarge: there are more bytes than the cap.
+    """
+    folder(data_dir).mkdir(parents=True, exist_ok=True)
+    draft = folder(data_dir) / f"draft-{secrets.token_hex(8)}"
+    digest, size = hashlib.sha256(), 0
+    try:
+        with draft.open("wb") as out:
+            async for chunk in chunks:
+                size += len(chunk)
+                if size > cap:
+                    raise TooLarge(f"the artifact is larger than {cap} bytes; keep its head and tail")
+                digest.update(chunk)
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+        place = file_of(data_dir, digest.hexdigest())
+        place.parent.mkdir(exist_ok=True)
+        draft.replace(place)
+    finally:
+        draft.unlink(missing_ok=True)
+    return Stored(size, digest.hexdigest())
+
+
+def keep(session: Session, attempt_id: int, name: str, stored: Stored) -> bool:
+    """Notes the artifact; returns whether it is new. The same bytes again change nothing.
+
+    Raises:
+        NotFound: the name is not one that an artifact can have.
+        ArtifactConflict: other bytes are stored under the name.
+    """
+    if not NAME.fullmatch(name):
+        raise NotFound(f"an artifact's name has letters, digits, '.', '_' and '-', not {name!r}")
+    known = session.scalar(select(Artifact).where(Artifact.attempt_id == attempt_id, Artifact.name == name))
+    if known is not None:
+        if known.sha256 != stored.sha256:
+            raise ArtifactConflict(f"attempt {attempt_id} has an artifact {name!r} of other bytes; choose another name")
+        return False
+    session.add(Artifact(attempt_id=attempt_id, name=name, size=stored.size, sha256=stored.sha256, created_at=now()))
+    return True

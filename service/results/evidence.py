@@ -1,0 +1,35 @@
+"""What binds a quoted table to stored attempts: a digest over their observations, and a key of what may be compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def digest(tree: str, runtime: str, suite: str, cases: Iterable[tuple[str, int, str, str | None]]) -> str:
+    """The SHA-256 over a tree, runtime, suite and the last observations as (node id, occurrence, outcome, class).
+
+    Durations and messages differ from run to run and are left out: the same results have the same digest.
+    """
+    body = [tree, runtime, suite, sorted([list(case) for case in cases], key=lambda case: (case[0], case[1]))]
+    text = json.dumps(body, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def comparison_key(record: Mapping[str, Any]) -> str:
+    """What must be equal before two attempts' bits may be compared: GPU models, driver, torch build and lightning."""
+    gpus = record.get("gpus") or []
+    models = "+".join(str(gpu.get("model")) for gpu in gpus if isinstance(gpu, Mapping)) or "no GPU"
+    parts = (models, record.get("driver") or "no driver", record.get("torch"), record.get("lightning"))
+    return " / ".join(str(part) if part else "none" for part in parts)[:400]
+
+
+def gpu_of(record: Mapping[str, Any] | None) -> str | None:
+    """The GPU models of an environment record, as a table shows them: ``NVIDIA H200``, ``2 x NVIDIA H200``."""
+    models = [str(gpu.get("model")) for gpu in (record or {}).get("gpus") or [] if isinstance(gpu, Mapping)]
+    if not models:
+        return None
+    kinds = list(dict.fromkeys(models))
+    return ", ".join(f"{models.count(kind)} x {kind}" if models.count(kind) > 1 else kind for kind in kinds)

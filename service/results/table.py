@@ -1,0 +1,114 @@
+"""Makes the rows of a table readable, and renders tables as Markdown and CSV. Pure: no database, no framework."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+
+from service.results.schemas import TableOutput, TableRow
+from worker.messages import Outcome, Verdict
+
+# As the engineering log counts: what is wrong first, then what passed, then what did not run.
+ORDER: Mapping[Outcome, str] = {
+    Outcome.FAILED: "failed",
+    Outcome.ERROR: "error",
+    Outcome.CRASHED: "crashed",
+    Outcome.TIMED_OUT: "timed out",
+    Outcome.PASSED: "passed",
+    Outcome.XPASSED: "xpassed",
+    Outcome.XFAILED: "xfailed",
+    Outcome.SKIPPED: "skipped",
+    Outcome.NOT_OBSERVED: "not observed",
+}
+
+# What the counts of cases say by themselves, so that the verdict need not be written behind them.
+SAID_BY_COUNTS = frozenset({Verdict.PASSED, Verdict.FAILED, Verdict.CRASHED})
+
+
+def result(counts: Mapping[str, int], verdict: Verdict | None, detail: str = "") -> str:
+    """``18 failed, 9 passed``; with the verdict where counts do not say it: ``environment: no torch 2.9.1+cu129``."""
+    parts = [f"{counts[outcome]} {word}" for outcome, word in ORDER.items() if counts.get(outcome)]
+    text = ", ".join(parts)
+    if verdict is None or (verdict in SAID_BY_COUNTS and text):
+        return text
+    word = verdict.replace("-", " ")
+    if text:
+        return text if verdict is Verdict.TIMED_OUT and counts.get(Outcome.TIMED_OUT) else f"{text} ({word})"
+    first = detail.strip().splitlines()[0][:200] if detail.strip() else ""
+    return f"{word}: {first}" if first else word
+
+
+def columns(table: TableOutput) -> list[tuple[str, str]]:
+    """The columns as (heading, field): those that vary stand only where they do."""
+    return [
+        ("Tree", "tree"),
+        ("Runtime", "runtime"),
+        *([("Lightning", "lightning")] if len(table.lightnings) > 1 else []),
+        *([("Suite", "suite")] if len(table.suites) > 1 else []),
+        ("Result", "result"),
+        ("Duration", "duration"),
+        *([("GPU", "gpu")] if any(row.gpu for row in table.rows) else []),
+        *([("Skipped because", "skipped")] if any(row.skip_reasons for row in table.rows) else []),
+    ]
+
+
+def cells(table: TableOutput, row: TableRow) -> list[str]:
+    """A row's texts, in the order of ``columns``."""
+    texts = {
+        "tree": row.tree,
+        "runtime": row.runtime,
+        "lightning": row.lightning or "",
+        "suite": row.suite,
+        "result": (row.result or "waiting") + (" (flaky)" if row.flaky else ""),
+        "duration": duration(row.duration_s),
+        "gpu": row.gpu or "",
+        "skipped": "; ".join(f"{count} x {reason}" for reason, count in row.skip_reasons.items()),
+    }
+    return [texts[field] for _, field in columns(table)]
+
+
+def duration(seconds: float | None) -> str:
+    """``12 min 10 s``, ``4.2 s``."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def markdown(table: TableOutput) -> str:
+    """The table as Markdown."""
+    lines = [[heading for heading, _ in columns(table)], ["---" for _ in columns(table)]]
+    lines += [cells(table, row) for row in table.rows]
+    return "".join("| " + " | ".join(_escape(text) for text in line) + " |\n" for line in lines)
+
+
+def text_csv(table: TableOutput) -> str:
+    """The table as CSV, with every column and the counts apart."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
+    fields = ("tree", "runtime", "lightning", "suite", "result", "verdict", "duration_s", "gpu", "flaky", "attempts",
+              "attempt", "digest")  # fmt: skip
+    writer.writerow([*fields, *Outcome])
+    for row in table.rows:
+        values = [getattr(row, field) for field in fields]
+        writer.writerow([*map(_plain, values), *(row.counts.get(outcome, 0) for outcome in Outcome)])
+    return out.getvalue()
+
+
+def _plain(value: object) -> str:
+    text = "" if value is None else str(value)
+    # A spreadsheet takes such a text for a formula.
+    return f"'{text}" if isinstance(value, str) and text.startswith(("=", "+", "-", "@")) else text
+
+
+def _escape(text: str) -> str:
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split()) or " "
+
+
+def varying(values: Sequence[str | None]) -> list[str]:
+    """The different values, in the order of their first appearance."""
+    return [value for value in dict.fromkeys(values) if value is not None]

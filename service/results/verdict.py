@@ -1,0 +1,65 @@
+"""An attempt's verdict, from why it was ended and what was observed. Pure: no database, no framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from worker.messages import Cause, Outcome, Verdict
+
+GIVEN = {
+    Cause.TIMED_OUT: Verdict.TIMED_OUT,
+    Cause.CANCELLED: Verdict.CANCELLED,
+    Cause.ENVIRONMENT: Verdict.ENVIRONMENT,
+    Cause.INFRASTRUCTURE: Verdict.INFRASTRUCTURE,
+}
+
+# https://docs.pytest.org/en/stable/reference/exit-codes.html
+EXIT_CODES = {2: Verdict.INTERRUPTED, 3: Verdict.INTERNAL_ERROR, 4: Verdict.USAGE_ERROR, 5: Verdict.NO_CASES}
+
+FAILING = (Outcome.FAILED, Outcome.ERROR)
+RAN = (Outcome.PASSED, Outcome.XFAILED, Outcome.XPASSED)
+
+
+@dataclass(frozen=True)
+class ProcessFacts:
+    """How a pytest process ended. ``finished`` says that pytest's own session end was seen."""
+
+    exit_code: int | None
+    signal: int | None
+    finished: bool
+
+
+def decide(cause: Cause, processes: Sequence[ProcessFacts], counts: Mapping[str, int], collected: int) -> Verdict:
+    """The verdict. ``counts`` maps outcomes to cases by their last observation, ``collected`` is how many there were.
+
+    Passed means: the last process exited with 0 after its own session end, at least one case ran, and every collected
+    case was reported.
+    """
+    if cause in GIVEN:
+        return GIVEN[cause]
+    if counts.get(Outcome.CRASHED):
+        return Verdict.CRASHED
+    if counts.get(Outcome.TIMED_OUT):
+        return Verdict.TIMED_OUT
+    if not processes:
+        return Verdict.INCOMPLETE
+    return _by_last_process(processes[-1], counts, collected)
+
+
+def _by_last_process(last: ProcessFacts, counts: Mapping[str, int], collected: int) -> Verdict:
+    if last.signal is not None:
+        return Verdict.CRASHED
+    unobserved = counts.get(Outcome.NOT_OBSERVED, 0)
+    reported = sum(counts.values()) - unobserved
+    complete = not unobserved and reported >= collected
+    failing = any(counts.get(outcome) for outcome in FAILING)
+    if complete and collected and failing and last.finished:
+        return Verdict.FAILED  # also where the session was stopped behind its last case, which pytest calls interrupted
+    if last.exit_code in EXIT_CODES:
+        return EXIT_CODES[last.exit_code]
+    if not last.finished or (last.exit_code == 0 and not complete):
+        return Verdict.INCOMPLETE
+    if last.exit_code == 0:
+        return Verdict.PASSED if any(counts.get(outcome) for outcome in RAN) else Verdict.NO_CASES
+    return Verdict.FAILED if last.exit_code == 1 else Verdict.INTERNAL_ERROR

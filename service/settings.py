@@ -1,0 +1,78 @@
+"""The service's settings: read once from the environment, frozen, loud on garbage."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AliasChoices, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class SettingsError(Exception):
+    """A setting is wrong. The text names each key, its value and what it must be."""
+
+
+def _data_dir() -> Path:
+    home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return Path(home) / "replaybench"
+
+
+class Settings(BaseSettings):
+    """Everything that an operator can set. Durations are in seconds.
+
+    A token that is set takes the place of the one in the data directory: 24 characters at least, no spaces.
+    ``lease_s`` is how long an attempt lives without a word from its worker; a worker speaks three times in that span.
+    ``claim_cap`` is how often a cell is handed out before broken workers alone decide it.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="REPLAYBENCH_", frozen=True, extra="ignore")
+
+    data_dir: Path = Field(default_factory=_data_dir)
+    database_url: str = Field(
+        "", validation_alias=AliasChoices("DATABASE_URL", "database_url"), description="default: SQLite in the data dir"
+    )
+    broker_url: str = Field(
+        "redis://127.0.0.1:6379/0", validation_alias=AliasChoices("BROKER_URL", "broker_url"), min_length=1
+    )
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 8321
+    public_url: str = ""
+    submit_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
+    worker_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
+    lease_s: Annotated[float, Field(gt=0)] = 45.0
+    sweep_s: Annotated[float, Field(gt=0)] = 2.0
+    claim_cap: Annotated[int, Field(ge=1)] = 3
+    cell_cap: Annotated[int, Field(ge=1)] = 1000
+    probe_cap_bytes: Annotated[int, Field(ge=1)] = 8 * 2**20
+    artifact_cap_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
+    git_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
+
+    @property
+    def database(self) -> str:
+        """The database's URL; SQLite in the data directory where none is set."""
+        return self.database_url or f"sqlite:///{self.data_dir / 'replaybench.db'}"
+
+    @property
+    def url(self) -> str:
+        """The address under which people reach the service."""
+        return (self.public_url or f"http://{self.host}:{self.port}").rstrip("/")
+
+
+def load() -> Settings:
+    """The settings of this process.
+
+    Raises:
+        SettingsError: a value does not fit.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        lines = []
+        for problem in error.errors():
+            key = str(problem["loc"][0]) if problem["loc"] else "?"
+            name = key if key.isupper() else f"REPLAYBENCH_{key.upper()}"
+            lines.append(f"{name}={problem['input']!r}: {problem['msg']}")
+        raise SettingsError("; ".join(lines) + ". Change it in the environment and start again.") from error

@@ -1,0 +1,177 @@
+"""Registers workers and grants them leases."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import secrets
+from collections.abc import Iterator
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session, joinedload
+
+from service.clock import now
+from service.dispatch import outbox
+from service.errors import ContractMismatch, WorkerUnknown
+from service.jobs import changes
+from service.matrix.fit import misfit
+from service.models import Attempt, Cell, Tree, Worker
+from service.settings import Settings
+from service.states import AttemptState, CellState, move_cell
+from worker.messages import (
+    CONTRACT,
+    Assignment,
+    Capabilities,
+    CellSpec,
+    Claim,
+    FailureRule,
+    Registered,
+    Registration,
+    RuntimeSpec,
+    SuiteSpec,
+    decode,
+    encode,
+)
+
+HEARTBEATS_A_LEASE = 3
+PAGE = 50
+
+
+def register(session: Session, body: Registration, settings: Settings) -> Registered:
+    """Notes a worker and what it can serve; what already waits for its kinds wakes it.
+
+    Raises:
+        ContractMismatch: it is of another release.
+    """
+    if body.contract != CONTRACT:
+        raise ContractMismatch(
+            f"worker {body.name!r} speaks contract {body.contract}, this service {CONTRACT}; install the same release"
+        )
+    worker = session.scalar(select(Worker).where(Worker.name == body.name).with_for_update())
+    if worker is None:
+        worker = Worker(name=body.name)
+        session.add(worker)
+    elif worker.boot != body.boot:
+        # Its earlier start is gone, and with it what that start was running: no need to wait for the leases to run out.
+        session.execute(
+            update(Attempt)
+            .where(Attempt.worker_id == worker.id, Attempt.state != AttemptState.ENDED)
+            .values(lease_expires_at=now())
+        )
+    worker.boot, worker.host, worker.capabilities = body.boot, body.host, encode(body.capabilities)
+    worker.registered_at = worker.seen_at = now()
+    session.flush()
+    return Registered(worker.id, settings.lease_s / HEARTBEATS_A_LEASE)
+
+
+def seen(session: Session, worker_id: int, boot: str) -> Worker:
+    """Notes that a worker was heard from.
+
+    Raises:
+        WorkerUnknown: the worker is not registered under this boot nonce.
+    """
+    worker = session.get(Worker, worker_id)
+    if worker is None or worker.boot != boot:
+        raise WorkerUnknown(f"worker {worker_id} is not registered under this start; register again")
+    worker.seen_at = now()
+    return worker
+
+
+def claim(session: Session, body: Claim, settings: Settings) -> Assignment | None:
+    """Grants the worker a lease on the cell that is due to it, or nothing.
+
+    The order is priority, then the repository with the fewest cells under way, then the time of queueing. A cell is
+    handed out only where the worker's runtimes, devices and mounts fit.
+
+    Raises:
+        WorkerUnknown: the worker is not registered under this boot nonce.
+    """
+    worker = seen(session, body.worker, body.boot)
+    capabilities = decode(Capabilities, worker.capabilities)
+    for cell_id in _due(session, capabilities, set(body.free_devices)):
+        statement = select(Cell).where(Cell.id == cell_id, Cell.state == CellState.QUEUED)
+        cell = session.scalar(statement.with_for_update(skip_locked=True, of=Cell))
+        if cell is not None:
+            return _grant(session, cell, worker, settings)
+    return None
+
+
+def _due(session: Session, capabilities: Capabilities, free: set[str]) -> Iterator[int]:
+    """The cells that fit, in the order in which they are due."""
+    busy = dict(
+        session.execute(
+            select(Cell.repository_id, func.count())
+            .where(Cell.state.in_((CellState.CLAIMED, CellState.PREPARING, CellState.RUNNING)))
+            .group_by(Cell.repository_id)
+        ).all()
+    )
+    waiting = (Cell.state == CellState.QUEUED, Cell.kind.in_(capabilities.kinds))
+    turns = session.execute(
+        select(Cell.priority, Cell.repository_id, func.min(Cell.queued_at))
+        .where(*waiting)
+        .group_by(Cell.priority, Cell.repository_id)
+    ).all()
+    for priority, repository, _ in sorted(turns, key=lambda turn: (-turn[0], busy.get(turn[1], 0), turn[2])):
+        after = 0
+        while True:
+            rows = session.execute(
+                select(Cell.id, Cell.suite_spec, Cell.runtime)
+                .where(*waiting, Cell.priority == priority, Cell.repository_id == repository, Cell.id > after)
+                .order_by(Cell.id)
+                .limit(PAGE)
+            ).all()
+            for cell_id, suite, runtime in rows:
+                if misfit(capabilities, decode(SuiteSpec, suite), RuntimeSpec.parse(runtime), free) is None:
+                    yield cell_id
+            if len(rows) < PAGE:
+                break
+            after = rows[-1][0]
+
+
+def _grant(session: Session, cell: Cell, worker: Worker, settings: Settings) -> Assignment:
+    moment = now()
+    number = session.scalar(select(func.count()).where(Attempt.cell_id == cell.id)) or 0
+    attempt = Attempt(
+        cell_id=cell.id,
+        number=number + 1,
+        worker_id=worker.id,
+        token=secrets.token_hex(16),
+        state=AttemptState.CLAIMED,
+        claimed_at=moment,
+        lease_expires_at=moment + datetime.timedelta(seconds=settings.lease_s),
+        counts={},
+    )
+    session.add(attempt)
+    cell.state = move_cell(cell.state, CellState.CLAIMED)
+    cell.attempts_since_queued += 1
+    cell.waiting_reason = None
+    changes.settle(session, cell.job_id, [cell])
+    return Assignment(attempt.id, attempt.number, attempt.token, settings.lease_s, _spec(session, cell))
+
+
+def _spec(session: Session, cell: Cell) -> CellSpec:
+    tree = session.scalars(
+        select(Tree).where(Tree.id == cell.tree_id).options(joinedload(Tree.repository), joinedload(Tree.probe))
+    ).one()
+    return CellSpec(
+        id=cell.id,
+        job=cell.job_id,
+        name=cell.name,
+        repository=tree.repository.name,
+        url=tree.repository.url,
+        commit=tree.commit,
+        tree=tree.digest,
+        probe=base64.b64encode(tree.probe.content).decode() if tree.probe else None,
+        probe_digest=tree.probe_digest,
+        runtime=RuntimeSpec.parse(cell.runtime),
+        suite=decode(SuiteSpec, cell.suite_spec),
+        install=tuple(cell.install),
+        failure_rules=tuple(decode(FailureRule, rule) for rule in cell.failure_rules),
+    )
+
+
+def requeue(session: Session, cell: Cell) -> None:
+    """Puts a cell back into the queue and wakes a worker for it."""
+    cell.state = move_cell(cell.state, CellState.QUEUED)
+    cell.queued_at = now()
+    outbox.wake(session, cell.kind)
