@@ -38,7 +38,6 @@ class Settings(BaseSettings):
     )
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
-    public_url: str = ""
     submit_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
     worker_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
     lease_s: Annotated[float, Field(gt=0)] = 45.0
@@ -54,11 +53,6 @@ class Settings(BaseSettings):
     def database(self) -> str:
         """The database's URL; SQLite in the data directory where none is set."""
         return self.database_url or f"sqlite:///{self.data_dir / 'replaybench.db'}"
-
-    @property
-    def url(self) -> str:
-        """The address under which people reach the service."""
-        return (self.public_url or f"http://{self.host}:{self.port}").rstrip("/")
 
 
 def load() -> Settings:

@@ -28,7 +28,7 @@ EVIDENCE_BYTES = 64 << 10
 Key = tuple[str, int]
 """A case's key as pytest has it: node id, and occurrence among equal ids."""
 
-_FATAL = re.compile(r"^(?:Fatal Python error|Timeout|Thread 0x|Current thread 0x)", re.MULTILINE)
+_FATAL = re.compile(r"Fatal Python error: |^(?:Thread|Current thread) 0x", re.MULTILINE)
 
 
 @dataclass

@@ -46,7 +46,6 @@ def consume(app: Celery, slots: int, on_ready: Callable[[], None]) -> int:
 
     The bare controller is used: Celery's own worker program would print a banner and take signals and logging over.
     """
-
     ready = threading.Event()
 
     def say_once(_consumer: Any) -> None:

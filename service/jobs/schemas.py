@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Base64Bytes, Field
+from pydantic import BeforeValidator, Field
 
-from service.schemas import Input, Output
+from service.schemas import Id, Input, Output
 from service.states import CellState, JobState
 from worker.messages import Verdict
 
+MOST_NAMED = 200
+"""Runtimes, suites and patterns that one request may name, each."""
+
 Pattern = Annotated[str, Field(min_length=1, max_length=400)]
+Patterns = Annotated[tuple[Pattern, ...], Field(max_length=MOST_NAMED)]
+RuntimeName = Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-cu129-pl2.6.6"])]
+SuiteName = Annotated[str, Field(max_length=100)]
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Strictly: pydantic's own base64 type drops what is none, and would try another patch than was meant."""
+    if value is None:
+        return None
+    try:
+        return base64.b64decode("".join(value.split()) if isinstance(value, str) else "?", validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise ValueError(f"not base64: {error}") from error
 
 
 class TreeInput(Input):
     """A SHA, branch or tag, and a patch to put on it: ``probe``, its bytes in base64, kept exactly as sent."""
 
     ref: Annotated[str, Field(min_length=1, max_length=250, examples=["main"])]
-    probe: Annotated[Base64Bytes | None, Field(max_length=16 * 2**20)] = None
+    probe: Annotated[
+        bytes | None,
+        BeforeValidator(_bytes, json_schema_input_type=str | None),
+        Field(max_length=16 * 2**20, json_schema_extra={"contentEncoding": "base64"}),
+    ] = None
 
 
 class JobInput(Input):
@@ -29,10 +51,10 @@ class JobInput(Input):
 
     repository: Annotated[str, Field(min_length=1, max_length=100)]
     trees: Annotated[list[TreeInput], Field(min_length=1, max_length=100)]
-    runtimes: list[Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-cu129-pl2.6.6"])]] | None = None
-    suites: list[Annotated[str, Field(max_length=100)]] | None = None
-    include: tuple[Pattern, ...] = ()
-    exclude: tuple[Pattern, ...] = ()
+    runtimes: Annotated[list[RuntimeName] | None, Field(max_length=MOST_NAMED)] = None
+    suites: Annotated[list[SuiteName] | None, Field(max_length=MOST_NAMED)] = None
+    include: Patterns = ()
+    exclude: Patterns = ()
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     label: Annotated[str | None, Field(max_length=200)] = None
     work_package: Annotated[str | None, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")] = None
@@ -125,7 +147,7 @@ class JobOutput(Output):
 class RerunInput(Input):
     """Which cells of an ended or running job to queue again: those that ended without passing, or these."""
 
-    cells: list[int] | None = None
+    cells: Annotated[list[Id] | None, Field(max_length=10_000)] = None
 
 
 class Snapshot(Output):

@@ -9,7 +9,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 # The rooms whose every file has a line. Tests are named after what they test, and have none.
-ROOMS = ("service/", "worker/", "library/", "alembic/", "docker/", "scripts/", "benchmarks/", "probes/", "tests/support/")
+ROOMS = (
+    "service/",
+    "worker/",
+    "library/",
+    "alembic/",
+    "docker/",
+    "scripts/",
+    "benchmarks/",
+    "probes/",
+    "tests/support/",
+)
 NO_LINE = re.compile(r"__init__\.py$|/templates/|/static/|LICENSE|README|script\.py\.mako|/versions/")
 
 

@@ -8,7 +8,7 @@ so that NUL and lone surrogates survive. A case's key is its place in the collec
 This file must never make a run fail that would pass without it.
 """
 
-# ruff: noqa: ARG002, B905 - pytest passes by name what a hook asks for; zip(strict=) needs Python 3.10
+# ruff: noqa: ARG002 - pytest passes by name what a hook asks for; zip(strict=) needs Python 3.10
 from __future__ import annotations
 
 import faulthandler
@@ -146,8 +146,9 @@ class _Writer:
         self.stream = open(path, "ab", buffering=0)  # noqa: SIM115 - open as long as pytest runs
         self.pid = os.getpid()
         self.selection = selection
-        self.occurrence: Dict[int, int] = {}  # noqa: UP006
-        self.index: Dict[int, int] = {}  # noqa: UP006
+        # An item may stand in the collection more than once, hence lists.
+        self.occurrences: Dict[int, List[int]] = {}  # noqa: UP006
+        self.indices: Dict[int, List[int]] = {}  # noqa: UP006
         self.case: Optional[_Case] = None  # noqa: UP045
         self.spread: Dict[str, _Case] = {}  # noqa: UP006 - cases that workers of pytest-xdist run
 
@@ -162,17 +163,25 @@ class _Writer:
     def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> Generator[None, None, None]:  # noqa: UP006
         yield
         seen: Dict[str, int] = {}  # noqa: UP006
+        kept, left = [], []
         for item in items:
-            self.occurrence[id(item)] = seen.get(item.nodeid, 0)
-            seen[item.nodeid] = self.occurrence[id(item)] + 1
-        if self.selection is not None:
-            chosen = [(item.nodeid, self.occurrence[id(item)]) in self.selection for item in items]
-            config.hook.pytest_deselected(items=[item for item, keep in zip(items, chosen) if not keep])
-            items[:] = [item for item, keep in zip(items, chosen) if keep]
+            occurrence = seen.get(item.nodeid, 0)
+            seen[item.nodeid] = occurrence + 1
+            if self.selection is None or (item.nodeid, occurrence) in self.selection:
+                self.occurrences.setdefault(id(item), []).append(occurrence)
+                kept.append(item)
+            else:
+                left.append(item)
+        if left:
+            items[:] = kept
+            config.hook.pytest_deselected(items=left)
 
     def pytest_collection_finish(self, session: Any) -> None:
-        cases = [[item.nodeid, self.occurrence.get(id(item), 0)] for item in session.items]
-        self.index = {id(item): index for index, item in enumerate(session.items)}
+        cases = []
+        for index, item in enumerate(session.items):
+            occurrences = self.occurrences.get(id(item))
+            cases.append([item.nodeid, occurrences.pop(0) if occurrences else 0])
+            self.indices.setdefault(id(item), []).append(index)
         for first in range(0, len(cases), _CHUNK):
             self.write("cases", cases=cases[first : first + _CHUNK])
         self.write("collected", count=len(cases))
@@ -192,10 +201,11 @@ class _Writer:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: Any) -> Generator[None, None, None]:
-        index = self.index.get(id(item))
-        if index is None:
+        indices = self.indices.get(id(item))
+        if not indices:
             yield
             return
+        index = indices.pop(0)
         self.case = case = _Case()
         self.write("started", index=index)
         yield
@@ -250,8 +260,8 @@ class _Writer:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: List[str]) -> None:  # noqa: UP006
-        if not self.index:
-            self.index = {-1: -1}
+        if not self.indices:
+            self.indices = {-1: []}
             seen: Dict[str, int] = {}  # noqa: UP006
             cases = []
             for node_id in ids:
