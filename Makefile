@@ -25,8 +25,9 @@ test-long: $(READY) ## Run the tests that are not: faults, browser, whole system
 	@$(IN) scripts/run_tests.py long "long" $(ARGS)
 
 lint: $(READY) ## Check style, types and the directions of imports
-	@bad=0; for check in "-m ruff format --check --quiet ." "-m ruff check --quiet ." "-m mypy" ".venv/bin/lint-imports"; do \
-		echo "$$ $$check"; $(IN) $$check || bad=1; done; exit $$bad
+	@bad=0; for check in "-m ruff format --check --quiet ." "-m ruff check --quiet ." \
+		"-m mypy" "-m mypy $(wildcard scripts/*.py)" ".venv/bin/lint-imports"; do \
+		echo "$$ $$check"; MYPYPATH=scripts $(IN) $$check || bad=1; done; exit $$bad
 
 format: $(READY) ## Write the code in the project's style
 	@$(IN) -m ruff check --fix-only --quiet .

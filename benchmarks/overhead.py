@@ -74,9 +74,9 @@ def command(*arguments: str | Path, cwd: Path) -> Callable[[], None]:
     return run
 
 
-def cell(it: system.System) -> None:
+def cell(it: system.System, repo: Path) -> None:
     """One job of one cell, from its submission to its end."""
-    job = it.post("/jobs", {"repository": "bench", "trees": [{"ref": "main"}]})["id"]
+    job = it.submit(repo)
     while it.get(f"/jobs/{job}")["state"] not in {"passed", "failed", "broken"}:
         time.sleep(0.01)
     assert it.get(f"/jobs/{job}")["state"] == "passed"
@@ -89,14 +89,13 @@ def measure(rounds: int, cases: int, seconds: float) -> dict[str, list[Timing]]:
         stamp = root / "first-case"
         repo = repository.make(root / "repo", cases=CASES.format(cases=cases, stamp=str(stamp), pause=seconds / cases))
         repo.commit("tox", tox_dot_ini=TOX)
-        with system.running(root / "data") as it:
-            it.post("/repositories", {"name": "bench", "url": str(repo.path)})
-            cell(it)
+        with system.running(root) as it:
+            cell(it, repo.path)
             runtime = _runtime(it)
             ways = {
                 "pytest": command(runtime, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=repo.path),
                 "tox": command(sys.executable, "-m", "tox", "run", "-q", cwd=repo.path),
-                "cell": lambda: cell(it),
+                "cell": lambda: cell(it, repo.path),
             }
             found: dict[str, list[Timing]] = {name: [] for name in ways}
             for number in range(rounds + 1):
@@ -111,7 +110,7 @@ def _runtime(it: system.System) -> Path:
     """The interpreter of the runtime that the worker built."""
     cache = Path(os.environ.get("REPLAYBENCH_CACHE_DIR") or Path.home() / ".cache/replaybench")
     interpreters = sorted(cache.glob(f"runtimes/{PYTHON}-*/bin/python"), key=lambda path: path.stat().st_mtime)
-    assert interpreters, f"no runtime {PYTHON} under {cache}; logs in {it.data_dir}/logs"
+    assert interpreters, f"no runtime {PYTHON} under {cache}; logs in {it.up.data_dir}/logs"
     return interpreters[-1]
 
 

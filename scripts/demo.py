@@ -6,12 +6,14 @@ CPU runtime of this machine's Python), follows the job, prints its table, and st
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from service.client.client import Client
@@ -21,13 +23,14 @@ from service.tokens import Scope, path
 from service.up.death import bound_to_parent
 from service.up.lock import address
 from service.up.programs import healthy
-from worker.messages import RuntimeSpec
+from worker.messages import Capabilities, RuntimeSpec, decode
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / ".cache" / "demo"
 REPLAYBENCH = (sys.executable, "-m", "service.cli.main")
 READY_LIMIT_S = 180.0
 NAME = "this-checkout"
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def main() -> int:
@@ -88,41 +91,46 @@ def demonstrate(url: str) -> int:
 
 def choose(client: Client) -> Sequence[str]:
     """What to submit, by what the worker says it has."""
-    known = [worker.capabilities for worker in client.workers() if worker.live]
-    if any(capabilities.get("devices") for capabilities in known):
-        hosts = [_runtime(host) for capabilities in known for host in capabilities.get("host_runtimes") or []]
-        return ["--suite", "cuda", *(part for host in hosts for part in ("--runtime", host))]
-    return ["--suite", "gate", "--runtime", cpu_runtime(matrix(client))]
+    known = [decode(Capabilities, worker.capabilities) for worker in client.workers() if worker.live]
+    if not any(able.devices for able in known):
+        return ["--suite", "gate", "--runtime", cpu_runtime(matrix(client, "gate")).id]
+    hosts = cuda_hosts(spec for able in known for spec in able.host_runtimes)
+    runtimes = hosts or [cuda_runtime(matrix(client, "cuda"))]
+    return ["--suite", "cuda", *(word for spec in runtimes for word in ("--runtime", spec.id))]
 
 
-def matrix(client: Client) -> list[str]:
-    """The runtimes that HEAD's own matrix names for the suite `gate`."""
+def matrix(client: Client, suite: str) -> list[RuntimeSpec]:
+    """The runtimes that HEAD's own matrix names for a suite."""
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, check=True, capture_output=True, text=True)
     if not any(item.url == str(ROOT) for item in client.repositories()):
         client.add_repository(NAME, str(ROOT))
     name = next(item.name for item in client.repositories() if item.url == str(ROOT))
-    job = JobInput(repository=name, trees=[TreeInput(ref=head.stdout.strip())], suites=["gate"])
-    return [cell.runtime for cell in client.plan(job).cells]
+    job = JobInput(repository=name, trees=[TreeInput(ref=head.stdout.strip())], suites=[suite])
+    return [RuntimeSpec.parse(cell.runtime) for cell in client.plan(job).cells]
 
 
-def cpu_runtime(runtimes: Sequence[str]) -> str:
-    """A runtime of the matrix for a CPU, with the Python that is there: of the newest torch, since only recent ones
-    serve every Python.
+def cpu_runtime(specs: Sequence[RuntimeSpec]) -> RuntimeSpec:
+    """A runtime of the matrix for a CPU and the Python that is there, preferably one that is for a CPU already."""
+    best = max(specs, key=lambda spec: (spec.build == "cpu", _numbers(spec.torch)))
+    return dataclasses.replace(best, python=HERE, build="cpu" if best.torch else None)
+
+
+def cuda_runtime(specs: Sequence[RuntimeSpec]) -> RuntimeSpec:
+    """A runtime of the matrix for a GPU and the Python that is there. Where none is for a GPU, torch's plain build is
+    one: the package index has it for CUDA.
     """
-    here = f"{sys.version_info.major}.{sys.version_info.minor}"
-    newest = max(map(RuntimeSpec.parse, runtimes), key=lambda spec: (spec.build == "cpu", _numbers(spec.torch)))
-    build = "cpu" if newest.torch else None
-    return RuntimeSpec(python=here, torch=newest.torch, build=build, lightning=newest.lightning).id
+    best = max(specs, key=lambda spec: ((spec.build or "").startswith("cu"), _numbers(spec.torch)))
+    build = best.build if (best.build or "").startswith("cu") else None
+    return dataclasses.replace(best, python=HERE, build=build)
+
+
+def cuda_hosts(specs: Iterable[RuntimeSpec]) -> list[RuntimeSpec]:
+    """The host runtimes that are for a GPU. A worker offers each under less exact names, too; those are left out."""
+    return sorted({spec for spec in specs if (spec.build or "").startswith("cu") and spec.lightning})
 
 
 def _numbers(version: str | None) -> tuple[int, ...]:
-    return tuple(int(part) for part in (version or "0").split(".") if part.isdigit())
-
-
-def _runtime(data: dict[str, str | None]) -> str:
-    return RuntimeSpec(
-        python=data["python"] or "", torch=data["torch"], build=data["build"], lightning=data["lightning"]
-    ).id
+    return tuple(int(part) for part in re.findall(r"\d+", version or "0"))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,6 @@ fetch() { # FOLDER NAME==VERSION…: wheels of exactly these
 # The locked versions; a GPU image has torch and lightning of its own.
 $uv export --quiet --frozen --no-dev --no-hashes --no-emit-project --no-annotate 2>/dev/null |
     sed -e '/^#/d' -e 's/ *;.*//' | grep -v -i -E '^(tzdata|colorama|pywin32)' >.gpu/requirements.txt
-fetch .gpu/wheels $(cat .gpu/requirements.txt) uv==0.13.9 pytest==9.1.1
+fetch .gpu/wheels $(cat .gpu/requirements.txt) uv==0.13.9
 fetch .gpu/lightning-2.5.4 lightning==2.5.4
 du -sh .gpu

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from alembic import command
 from alembic.config import Config
@@ -16,6 +17,7 @@ from service.dispatch import outbox
 
 ROOT = Path(__file__).parent.parent
 BUSY_S = 30
+CURSORS = "open cursors"
 
 
 def _url(url: str) -> str:
@@ -80,18 +82,35 @@ def _engine(url: str) -> Engine:
     engine = create_engine(url, pool_size=20, max_overflow=30, connect_args={"timeout": BUSY_S})
     event.listen(engine, "connect", _sqlite_connect)
     event.listen(engine, "begin", _sqlite_begin)
+    event.listen(engine, "after_cursor_execute", _sqlite_note)
+    event.listen(engine, "checkin", _sqlite_checkin)
     return engine
 
 
 def _sqlite_connect(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves; Python would leave it out before some statements
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"busy_timeout={BUSY_S * 1000}"):
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", f"busy_timeout={int(BUSY_S * 1000)}"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _sqlite_begin(connection: Connection) -> None:
     writing = connection.get_execution_options().get("writing", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _sqlite_note(connection: Connection, cursor: Any, *_: Any) -> None:
+    connection.info.setdefault(CURSORS, WeakSet()).add(cursor)
+
+
+def _sqlite_checkin(_: Any, record: Any) -> None:
+    """Ends what is still being read when a connection is given back.
+
+    Whoever fails between a statement and its last row keeps the cursor alive in the traceback. Its read would outlive
+    the rollback, and whoever gets the connection next would begin to write behind an old read: SQLite refuses that at
+    once, as "database is locked", without waiting.
+    """
+    for cursor in record.info.pop(CURSORS, ()):
+        cursor.close()
 
 
 def alembic_config(url: str) -> Config:

@@ -30,18 +30,14 @@ def get_database(request: Request) -> Database:
     return database
 
 
-def _write(request: Request) -> Iterator[Session]:
-    with get_database(request).write() as session:
-        yield session
-
-
 def _read(request: Request) -> Iterator[Session]:
     with get_database(request).read() as session:
         yield session
 
 
-# "function" ends the transaction before the answer leaves: who is told "stored" can rely on it.
-WriteSession = Annotated[Session, Depends(_write, scope="function")]
+# Only for endpoints that answer a Response. FastAPI makes any other answer in a thread of the pool that requests share,
+# while the transaction is open: when all those threads wait for a lock or a connection that this one holds, none is
+# left to let it end. Such endpoints, and all that write, open their transaction themselves: `with database.write()`.
 ReadSession = Annotated[Session, Depends(_read, scope="function")]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 DatabaseDep = Annotated[Database, Depends(get_database)]

@@ -8,12 +8,16 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DataError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from service.errors import DatabaseUnavailable, ServiceError
+from service.errors import DatabaseUnavailable, ServiceError, ValueRefused
 
 log = structlog.get_logger()
+
+MOST_ERRORS = 20
+"""Errors of one request that are told; a batch of thousands of events can have as many."""
 
 
 def problem(status: int, code: str, title: str, detail: str, **extra: Any) -> JSONResponse:
@@ -33,11 +37,21 @@ def _service_error(_: Request, error: Exception) -> JSONResponse:
 def _validation_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this class alone
     errors = [
-        {"key": ".".join(str(part) for part in item["loc"]), "message": item["msg"], "value": repr(item["input"])[:200]}
-        for item in error.errors()
+        {"key": _printable(".".join(map(str, item["loc"]))), "message": _printable(item["msg"]), "value": _shown(item)}
+        for item in error.errors()[:MOST_ERRORS]
     ]
     detail = "; ".join(f"{item['key']}: {item['message']}, got {item['value']}" for item in errors)
     return problem(422, "invalid-request", "The request is not understood", detail, errors=errors)
+
+
+def _printable(text: str) -> str:
+    """A caller's own key may hold half a character, which no answer can carry."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _shown(item: dict[str, Any]) -> str:
+    value = item["input"]
+    return repr(value[:200] if isinstance(value, (str, bytes, list)) else value)[:200]
 
 
 def _http_error(_: Request, error: Exception) -> JSONResponse:
@@ -52,9 +66,17 @@ def _database_error(request: Request, error: Exception) -> JSONResponse:
     return _service_error(request, unavailable)
 
 
+def _data_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, DataError)  # noqa: S101 -- registered for this class alone
+    text = f"The database takes one of the values not: {str(error.orig)[:300]}. Nothing was stored; send it shorter."
+    return _service_error(request, ValueRefused(text))
+
+
 def install(app: FastAPI) -> None:
     """Registers the handlers."""
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(OperationalError, _database_error)
+    app.add_exception_handler(DataError, _data_error)
+    for unavailable in (OperationalError, InterfaceError, PoolTimeout):
+        app.add_exception_handler(unavailable, _database_error)

@@ -156,6 +156,18 @@ class BatchGap(ServiceError):
     status, code, title = 409, "batch-gap", "A batch is missing"
 
 
+class BatchRefused(ServiceError):
+    """A batch tells what cannot be: a case twice in one process, a phase that is over, words behind the end."""
+
+    status, code, title = 422, "batch-refused", "The batch contradicts itself or what is stored"
+
+
+class ValueRefused(ServiceError):
+    """A value is too long or too large for its column."""
+
+    status, code, title = 422, "invalid-request", "The request is not understood"
+
+
 class ArtifactConflict(ServiceError):
     """Other bytes are stored under the name."""
 

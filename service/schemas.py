@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 T = TypeVar("T")
+
+MOST_ID = 2**63 - 1
+"""What the databases' widest integer holds."""
+
+Id = Annotated[int, Field(ge=1, le=MOST_ID)]
+"""The number of a job, cell, attempt or artifact in an address."""
 
 
 class Input(BaseModel):
     """A request's body: an unknown key is an error, since a misspelt one would otherwise be lost in silence."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _storable(cls, value: Any) -> Any:
+        for text in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(text, str) and "\0" in text:
+                raise ValueError("no database stores the NUL character; leave it out")
+        return value
 
 
 class Output(BaseModel):

@@ -38,7 +38,6 @@ class Settings(BaseSettings):
     )
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
-    public_url: str = ""
     submit_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
     worker_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
     lease_s: Annotated[float, Field(gt=0)] = 45.0
@@ -57,8 +56,8 @@ class Settings(BaseSettings):
 
     @property
     def url(self) -> str:
-        """The address under which people reach the service."""
-        return (self.public_url or f"http://{self.host}:{self.port}").rstrip("/")
+        """Where a service with these settings answers on this machine."""
+        return f"http://{self.host}:{self.port}"
 
 
 def load() -> Settings:

@@ -21,7 +21,7 @@ from graphreplay.labels import Label
 from graphreplay.layout import Layout
 from graphreplay.ledger import Ledger
 from graphreplay.options import ReplayOptions
-from graphreplay.recording import record
+from graphreplay.recording import Recording, record
 from graphreplay.replaying import Replay, Turn
 from graphreplay.report import Report
 from graphreplay.route import Route
@@ -128,23 +128,23 @@ class NetworkReplay:
         native = self.network.forward if self._route is None else self._route.native
         if not torch.is_grad_enabled() or not self.network.training:
             self._ledger.native["evaluation"] += 1
-            return native(*args, **kwargs)
+            return self._watched(None, native(*args, **kwargs))
         try:
-            self._require_ready()
+            recorder = self._ready_recorder()
             layout, tensors = Layout.of(args, kwargs, self._wiring.training())
             entry = self._ledger.entry(layout)
         except UnrecordableError as refusal:
             self._ledger.retire_all(refusal.label, str(refusal), refusal)
             self._ledger.native[refusal.label.value] += 1
             return self._watched(None, native(*args, **kwargs))
-        cause = self._cause_for_native(entry, tensors, native)
-        if cause is None:
-            return self._replay(entry, tensors)
-        entry.native[cause] += 1
+        served = self._recording_or_cause(entry, recorder, tensors, native)
+        if isinstance(served, Recording):
+            return self._replay(entry, served, tensors)
+        entry.native[served] += 1
         return self._watched(entry, native(*args, **kwargs))
 
-    def _require_ready(self) -> None:
-        """Refuse what holds for the network as a whole, whatever its inputs.
+    def _ready_recorder(self) -> Recorder:
+        """Where to record the network, unless something forbids it whatever its inputs.
 
         Raises:
             UnrecordableError: With the reason.
@@ -159,9 +159,12 @@ class NetworkReplay:
             raise UnrecordableError(Label.HOOKS)
         if self._recorder is None or self._recorder.device != device:
             self._recorder = Recorder(device)
+        return self._recorder
 
-    def _cause_for_native(self, entry: Entry, tensors: list[torch.Tensor], native: Callable[..., Any]) -> str | None:
-        """Why this forward runs native, or None when the entry holds a recording that serves it."""
+    def _recording_or_cause(
+        self, entry: Entry, recorder: Recorder, tensors: list[torch.Tensor], native: Callable[..., Any]
+    ) -> Recording | str:
+        """The recording that serves this forward, made now if need be; else the cause for which it runs native."""
         if entry.retired is not None:
             return entry.retired.value
         turn = None if self._turn is None else self._turn()
@@ -175,18 +178,20 @@ class NetworkReplay:
         if entry.recording is None or entry.recording.fingerprint != self._wiring.fingerprint():
             if entry.sightings < self.options.sightings:
                 return "observed"
-            self._record(entry, tensors, native)
-        return None if entry.retired is None else entry.retired.value
+            self._record(entry, recorder, tensors, native)
+        return entry.recording or Label(entry.retired).value
 
-    def _record(self, entry: Entry, tensors: list[torch.Tensor], native: Callable[..., Any]) -> None:
+    def _record(
+        self, entry: Entry, recorder: Recorder, tensors: list[torch.Tensor], native: Callable[..., Any]
+    ) -> None:
         """Make the entry's recording, or retire it."""
         entry.recording = None
         try:
-            self._require_layout(entry)
+            self._require_layout(entry, recorder.device)
             entry.recording = record(
                 self._wiring,
                 native,
-                self._recorder,
+                recorder,
                 entry.layout,
                 demand=entry.demand,
                 inputs=tensors,
@@ -200,13 +205,12 @@ class NetworkReplay:
         else:
             entry.recorded += 1
 
-    def _require_layout(self, entry: Entry) -> None:
+    def _require_layout(self, entry: Entry, device: torch.device) -> None:
         """Refuse what can be known of this layout before anything is captured.
 
         Raises:
             UnrecordableError: With the reason.
         """
-        device = self._wiring.device()
         if entry.recorded >= _MOVES:
             raise UnrecordableError(Label.MOVED, f"recorded {entry.recorded} times")
         if entry.several_backwards:
@@ -218,9 +222,8 @@ class NetworkReplay:
         if entry.layout.uses(torch.bfloat16) and not has_bfloat16(device):
             raise UnrecordableError(Label.BF16)
 
-    def _replay(self, entry: Entry, tensors: list[torch.Tensor]) -> Any:
+    def _replay(self, entry: Entry, recording: Recording, tensors: list[torch.Tensor]) -> Any:
         """Replay the entry's forward; its backward follows through autograd."""
-        recording = entry.recording
         self._follow_stream(recording.device)
         turn = Turn(recording, entry.layout, self._wiring, partial(self._note_backward, entry))
         self._turn = weakref.ref(turn)
@@ -251,7 +254,7 @@ class NetworkReplay:
 
     def _watched(self, entry: Entry | None, result: Any) -> Any:
         """Watch a native forward, to learn what its backward asks for, and which forwards share one backward."""
-        if self._recorder is None or self._final is not None:
+        if self._recorder is None or self._final is not None or not torch.is_grad_enabled():
             return result
         outputs: list[torch.Tensor] = []
         try:

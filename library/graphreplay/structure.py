@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +17,7 @@ class Node(NamedTuple):
     """One level of a nested value. Equal nodes mean: same containers, same keys, same plain values."""
 
     kind: str
-    detail: Hashable
+    detail: Any  # Hashable.
     children: tuple[Node, ...] = ()
 
 
@@ -67,12 +67,12 @@ def _rebuild(node: Node, tensors: Iterator[torch.Tensor]) -> Any:
     if node.kind == "tensor":
         return next(tensors)
     if node.kind == "plain":
-        return node.detail[1]  # type: ignore[index]
+        return node.detail[1]
     if node.kind == "float":
-        return float.fromhex(node.detail)  # type: ignore[arg-type]
+        return float.fromhex(node.detail)
     items = [_rebuild(child, tensors) for child in node.children]
     if node.kind == "dict":
-        return dict(zip(node.detail, items, strict=True))  # type: ignore[arg-type]
+        return dict(zip(node.detail, items, strict=True))
     if node.kind == "namedtuple":
-        return node.detail(*items)  # type: ignore[operator]
+        return node.detail(*items)
     return tuple(items) if node.kind == "tuple" else items

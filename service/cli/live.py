@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Callable, Iterable
 
 from rich.console import Group, RenderableType
@@ -13,8 +14,10 @@ from service.cli.output import text
 from service.cli.render import STYLES, counted, grid, seconds, word
 from service.jobs.schemas import CellOutput, JobOutput, Snapshot
 from service.states import CellState
+from worker.messages import Outcome
 
 _FIRST = {CellState.RUNNING: 0, CellState.PREPARING: 1, CellState.CLAIMED: 2, CellState.QUEUED: 3, CellState.ENDED: 4}
+_GOOD = frozenset({Outcome.PASSED, Outcome.SKIPPED, Outcome.XFAILED})
 
 
 class Progress:
@@ -23,7 +26,8 @@ class Progress:
     def __init__(self, say: Callable[[str], None] = lambda _line: None) -> None:
         self.job: JobOutput | None = None
         self._cells: dict[int, CellOutput] = {}
-        self._said: dict[int, tuple[str, int]] = {}
+        self._said: dict[int, tuple[str, int, int]] = {}
+        self._since: dict[int, tuple[CellState, float]] = {}
         self._say = say
 
     @property
@@ -39,7 +43,9 @@ class Progress:
             self._say(f"{_clock()} job {snapshot.job.id} {snapshot.job.state}")
         for cell in snapshot.cells:
             self._cells[cell.id] = cell
-            state = (word(cell), cell.attempts)
+            if self._since.get(cell.id, ("",))[0] != cell.state:
+                self._since[cell.id] = (cell.state, time.monotonic())
+            state = (word(cell), cell.attempts, _bad(cell))
             if self._said.get(cell.id) != state:
                 self._said[cell.id] = state
                 self._say(f"{_clock()} {cell.name} {_plain(cell)}")
@@ -54,9 +60,18 @@ class Progress:
         table = grid("Cell", "State", "Cases", "Time", "Now")
         for cell in shown:
             table.add_row(
-                text(cell.name), text(word(cell), STYLES.get(word(cell), "")), _cases(cell), _time(cell), _now(cell)
+                text(cell.name),
+                text(word(cell), STYLES.get(word(cell), "")),
+                _cases(cell),
+                self._time(cell),
+                _now(cell),
             )
         return Group(table, Text(self._summary(len(shown))))
+
+    def _time(self, cell: CellOutput) -> Text:
+        if cell.state in {CellState.CLAIMED, CellState.PREPARING}:  # the service counts from the first case on
+            return text(seconds(time.monotonic() - self._since[cell.id][1]))
+        return _time(cell)
 
     def _summary(self, shown: int) -> str:
         job = self.job
@@ -70,11 +85,15 @@ class Progress:
 
 
 def _cases(cell: CellOutput) -> Text:
-    done = sum(cell.counts.values())
     if cell.state is CellState.ENDED:
         return text(counted(cell.counts) + (" (flaky)" if cell.flaky else ""))
-    bad = counted({key: value for key, value in cell.counts.items() if key not in {"passed", "skipped", "xfailed"}})
-    return text((f"{done} of {cell.collected}" if cell.collected else "") + (f", {bad}" if bad else ""))
+    bad = counted({key: value for key, value in cell.counts.items() if key not in _GOOD})
+    done = f"{sum(cell.counts.values())} of {cell.collected}" if cell.collected else ""
+    return text(done + (f", {bad}" if bad else ""))
+
+
+def _bad(cell: CellOutput) -> int:
+    return sum(number for outcome, number in cell.counts.items() if outcome not in _GOOD)
 
 
 def _time(cell: CellOutput) -> Text:
@@ -91,7 +110,8 @@ def _time(cell: CellOutput) -> Text:
 def _now(cell: CellOutput) -> Text:
     if cell.state is CellState.ENDED:
         return text(_cut(cell.detail))
-    return text(_cut(cell.running_case or cell.waiting_reason or cell.detail))
+    preparing = "checking out; building the runtime where it is new" if cell.state is CellState.PREPARING else ""
+    return text(_cut(cell.running_case or cell.waiting_reason or cell.detail or preparing))
 
 
 def _cut(words: str, most: int = 100) -> str:

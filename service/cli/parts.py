@@ -55,10 +55,12 @@ def serve(
 
     from service.app import create_app
     from service.cli.connect import load_settings
+    from service.logs import configure
 
     known = load_settings()
     chosen = {"host": host or known.host, "port": known.port if port is None else port}
     known = known.model_copy(update=chosen)
+    configure(known.log_level)
     uvicorn.run(
         create_app(known),
         host=known.host,

@@ -23,7 +23,8 @@ class Broker:
             task_serializer="json",
             accept_content=["json"],
             broker_connection_timeout=2,
-            broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 5},
+            # Without a bound, kombu waits for a broker that is away for ever, and so would every request and the sweep.
+            broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 5, "max_retries": 0},
         )
 
     def send(self, kinds: Iterable[str]) -> None:

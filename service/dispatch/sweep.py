@@ -52,15 +52,17 @@ class Sweep:
                 self.once()
             except DatabaseError as error:
                 log.warning("sweep-failed", error=str(error))
+            except Exception:  # one wrong row must not end the reaping of all others
+                log.exception("sweep-failed")
 
     def once(self) -> None:
         """One sweep. After a silence of our own (a start, a database that was away) leases get a full period first."""
         silence = None if self._last is None else time.monotonic() - self._last
-        with self._database.write() as session:
-            if silence is None or silence > self._settings.lease_s / 2:
+        if silence is None or silence > self._settings.lease_s / 2:
+            with self._database.write() as session:
                 reaper.grant_all(session, self._settings)
-            else:
-                reaper.reap(session, self._settings)
+        else:
+            reaper.reap(self._database, self._settings)
         self._last = time.monotonic()
         with self._database.read() as session:
             waiting = dict(

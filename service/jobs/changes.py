@@ -1,8 +1,8 @@
 """What follows from a cell's change: the job's revision and its state. Every writer of cells ends here.
 
-Locks are taken in one order, cell, attempt, job, so that no two writers wait for each other. The job's row is locked by
-the update of its revision; only then are the other cells read, so that of two cells that end at once the second sees
-the first.
+Locks are taken in one order: worker, cells by number, attempt, job. So no two writers wait for each other. The job's
+row is locked by the update of its revision; only then are the other cells read, so that of two cells that end at once
+the second sees the first.
 """
 
 from __future__ import annotations

@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from service.dependencies import DatabaseDep, ReadSession, SettingsDep, WriteSession, signed_in
+from service.dependencies import DatabaseDep, SettingsDep, signed_in
 from service.jobs import planning, service, stream, views
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
 from service.repositories import service as repositories
 from service.results import table
 from service.results import views as results
 from service.results.schemas import TableOutput
-from service.schemas import Page
+from service.schemas import Id, Page
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(signed_in)])
 
@@ -38,38 +38,43 @@ def submit(body: JobInput, database: DatabaseDep, settings: SettingsDep, respons
 
 @router.get("/jobs")
 def list_jobs(
-    session: ReadSession, before: Annotated[int | None, Query(ge=1)] = None, limit: Limit = 50
+    database: DatabaseDep, before: Annotated[Id | None, Query()] = None, limit: Limit = 50
 ) -> Page[JobOutput]:
     """The latest jobs, newest first."""
-    return views.list_jobs(session, before, limit)
+    with database.read() as session:
+        return views.list_jobs(session, before, limit)
 
 
 @router.get("/jobs/{job}")
-def get_job(job: int, session: ReadSession) -> JobOutput:
+def get_job(job: Id, database: DatabaseDep) -> JobOutput:
     """One job."""
-    return views.get_job(session, job)
+    with database.read() as session:
+        return views.get_job(session, job)
 
 
 @router.get("/jobs/{job}/cells")
-def list_cells(job: int, session: ReadSession) -> list[CellOutput]:
+def list_cells(job: Id, database: DatabaseDep) -> list[CellOutput]:
     """A job's cells, in the order of its matrix."""
-    return views.list_cells(session, job)
+    with database.read() as session:
+        return views.list_cells(session, job)
 
 
 @router.get("/cells/{cell}")
-def get_cell(cell: int, session: ReadSession) -> CellOutput:
+def get_cell(cell: Id, database: DatabaseDep) -> CellOutput:
     """One cell."""
-    return views.get_cell(session, cell)
+    with database.read() as session:
+        return views.get_cell(session, cell)
 
 
 @router.get("/jobs/{job}/table", response_model=TableOutput)
 def get_table(
-    job: int,
-    session: ReadSession,
+    job: Id,
+    database: DatabaseDep,
     format: Literal["json", "markdown", "csv"] = "json",  # noqa: A002 -- the query's name
 ) -> Response:
     """A job's table, as JSON, Markdown or CSV."""
-    found = results.job_table(session, job)
+    with database.read() as session:
+        found = results.job_table(session, job)
     if format == "markdown":
         return Response(table.markdown(found), media_type="text/markdown")
     if format == "csv":
@@ -78,7 +83,7 @@ def get_table(
 
 
 @router.get("/jobs/{job}/stream", response_class=StreamingResponse)
-def get_stream(job: int, request: Request, database: DatabaseDep) -> StreamingResponse:
+def get_stream(job: Id, request: Request, database: DatabaseDep) -> StreamingResponse:
     """A job's live stream of server-sent events: a snapshot, then changes, then the end."""
     with database.read() as session:
         views.get_job(session, job)
@@ -87,16 +92,18 @@ def get_stream(job: int, request: Request, database: DatabaseDep) -> StreamingRe
 
 
 @router.post("/jobs/{job}/cancel")
-def cancel(job: int, session: WriteSession) -> JobOutput:
+def cancel(job: Id, database: DatabaseDep) -> JobOutput:
     """Ends what waits and stops what runs."""
-    service.cancel(session, job)
-    session.flush()
-    return views.get_job(session, job)
+    with database.write() as session:
+        service.cancel(session, job)
+        session.flush()
+        return views.get_job(session, job)
 
 
 @router.post("/jobs/{job}/rerun")
-def rerun(job: int, body: RerunInput, session: WriteSession) -> JobOutput:
+def rerun(job: Id, body: RerunInput, database: DatabaseDep) -> JobOutput:
     """Queues cells again: those named, or all that ended without passing."""
-    service.rerun(session, job, body.cells)
-    session.flush()
-    return views.get_job(session, job)
+    with database.write() as session:
+        service.rerun(session, job, body.cells)
+        session.flush()
+        return views.get_job(session, job)

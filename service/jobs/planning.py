@@ -86,6 +86,8 @@ def plan(body: JobInput, mirror: Mirror, settings: Settings) -> Plan:
         )
     except expand.UnknownSuite as error:
         raise errors.SuiteUnknown(str(error)) from error
+    except expand.TooManyCells as error:
+        raise errors.MatrixTooLarge(str(error)) from error
     except expand.UnmatchedPattern as error:
         raise errors.PatternUnmatched(str(error)) from error
     except expand.UnfitRuntime as error:

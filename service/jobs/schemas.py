@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Base64Bytes, Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
-from service.schemas import Input, Output
+from service.schemas import Id, Input, Output
 from service.states import CellState, JobState
 from worker.messages import Verdict
 
+MOST_NAMED = 200
+"""Runtimes, suites and patterns that one request may name, each."""
+
 Pattern = Annotated[str, Field(min_length=1, max_length=400)]
+Patterns = Annotated[tuple[Pattern, ...], Field(max_length=MOST_NAMED)]
+RuntimeName = Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-cu129-pl2.6.6"])]
+SuiteName = Annotated[str, Field(max_length=100)]
+
+
+def _decoded(value: Any) -> Any:
+    """Strictly: pydantic's own base64 type drops what is none, and would try another patch than was meant."""
+    if not isinstance(value, str):
+        return value  # bytes are the patch itself; the type refuses all else
+    try:
+        return base64.b64decode("".join(value.split()), validate=True)
+    except (ValueError, binascii.Error) as error:
+        raise ValueError(f"not base64: {error}") from error
+
+
+Base64 = Annotated[
+    bytes,
+    BeforeValidator(_decoded, json_schema_input_type=str),
+    PlainSerializer(lambda value: base64.b64encode(value).decode(), return_type=str, when_used="json"),
+    Field(max_length=16 * 2**20, json_schema_extra={"contentEncoding": "base64"}),
+]
+"""Bytes that are base64 in JSON and themselves in Python."""
 
 
 class TreeInput(Input):
     """A SHA, branch or tag, and a patch to put on it: ``probe``, its bytes in base64, kept exactly as sent."""
 
     ref: Annotated[str, Field(min_length=1, max_length=250, examples=["main"])]
-    probe: Annotated[Base64Bytes | None, Field(max_length=16 * 2**20)] = None
+    probe: Base64 | None = None
 
 
 class JobInput(Input):
@@ -29,15 +56,15 @@ class JobInput(Input):
 
     repository: Annotated[str, Field(min_length=1, max_length=100)]
     trees: Annotated[list[TreeInput], Field(min_length=1, max_length=100)]
-    runtimes: list[Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-cu129-pl2.6.6"])]] | None = None
-    suites: list[Annotated[str, Field(max_length=100)]] | None = None
-    include: tuple[Pattern, ...] = ()
-    exclude: tuple[Pattern, ...] = ()
+    runtimes: Annotated[list[RuntimeName], Field(max_length=MOST_NAMED)] | None = None
+    suites: Annotated[list[SuiteName], Field(max_length=MOST_NAMED)] | None = None
+    include: Patterns = ()
+    exclude: Patterns = ()
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    label: Annotated[str | None, Field(max_length=200)] = None
-    work_package: Annotated[str | None, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")] = None
-    requested_by: Annotated[str | None, Field(max_length=200)] = None
-    reason: Annotated[str | None, Field(max_length=1000)] = None
+    label: Annotated[str, Field(max_length=200)] | None = None
+    work_package: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")] | None = None
+    requested_by: Annotated[str, Field(max_length=200)] | None = None
+    reason: Annotated[str, Field(max_length=1000)] | None = None
     dry_run: bool = False
 
 
@@ -125,7 +152,7 @@ class JobOutput(Output):
 class RerunInput(Input):
     """Which cells of an ended or running job to queue again: those that ended without passing, or these."""
 
-    cells: list[int] | None = None
+    cells: Annotated[list[Id] | None, Field(max_length=10_000)] = None
 
 
 class Snapshot(Output):

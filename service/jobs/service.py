@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sqlalchemy import select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from service.clock import now
@@ -65,18 +66,17 @@ def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> 
 
 
 def _tree(session: Session, repository_id: int, pinned: PinnedTree) -> Tree:
-    known = session.scalar(
-        select(Tree).where(
-            Tree.repository_id == repository_id,
-            Tree.commit == pinned.commit,
-            Tree.probe_digest.is_(None) if pinned.probe_digest is None else Tree.probe_digest == pinned.probe_digest,
-        )
+    """The tree's row. Another submission may be first with it: then that one's row is taken."""
+    known = select(Tree).where(
+        Tree.repository_id == repository_id,
+        Tree.commit == pinned.commit,
+        Tree.probe_digest.is_(None) if pinned.probe_digest is None else Tree.probe_digest == pinned.probe_digest,
     )
-    if known is not None:
-        return known
+    tree = session.scalar(known)
+    if tree is not None:
+        return tree
     if pinned.probe_digest is not None and pinned.probe is not None:
-        session.merge(Probe(digest=pinned.probe_digest, content=pinned.probe, created_at=now()))
-        session.flush()
+        _add(session, Probe(digest=pinned.probe_digest, content=pinned.probe, created_at=now()))
     tree = Tree(
         repository_id=repository_id,
         commit=pinned.commit,
@@ -84,9 +84,17 @@ def _tree(session: Session, repository_id: int, pinned: PinnedTree) -> Tree:
         digest=pinned.digest,
         created_at=now(),
     )
-    session.add(tree)
-    session.flush()
-    return tree
+    return tree if _add(session, tree) else session.scalars(known).one()
+
+
+def _add(session: Session, row: Probe | Tree) -> bool:
+    """Inserts a row; returns whether it is new, which it is not where another transaction was first."""
+    try:
+        with session.begin_nested():
+            session.add(row)
+    except IntegrityError:
+        return False
+    return True
 
 
 def cancel(session: Session, job_id: int) -> None:
@@ -101,8 +109,11 @@ def cancel(session: Session, job_id: int) -> None:
     if job.state.ended:
         raise JobEnded(f"job {job_id} has ended as {job.state}; there is nothing to cancel")
     job.cancel_requested_at = now()
+    decided = set(session.scalars(select(Attempt.cell_id).join(Cell).where(Cell.job_id == job_id, Attempt.deciding)))
     for cell in cells:
-        if cell.state is CellState.QUEUED:
+        if cell.state is CellState.QUEUED and cell.id in decided:  # it waited to run again: its attempt still decides
+            changes.end_cell(session, cell, Verdict.CANCELLED)
+        elif cell.state is CellState.QUEUED:
             cell.state = move_cell(cell.state, CellState.ENDED)
             cell.verdict, cell.ended_at, cell.waiting_reason = Verdict.CANCELLED, now(), None
     running = [cell.id for cell in cells if cell.state is not CellState.ENDED]
@@ -133,7 +144,9 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
         and (cell.verdict is not Verdict.PASSED if wanted is None else cell.id in wanted)
     ]
     if not again:
-        raise NothingToRerun(f"job {job_id} has no ended cell {'among those named' if wanted else 'that did not pass'}")
+        raise NothingToRerun(
+            f"job {job_id} has no ended cell {'that did not pass' if wanted is None else 'among those named'}"
+        )
     for cell in again:
         cell.state = move_cell(cell.state, CellState.QUEUED)
         cell.verdict, cell.ended_at, cell.queued_at, cell.attempts_since_queued = None, None, now(), 0

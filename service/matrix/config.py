@@ -13,6 +13,8 @@ from worker.messages import FailureClass, FailureRule, RuntimeSpec, SuiteSpec
 FILE = "replaybench.toml"
 SCHEMA = 1
 MOST_SUITES = 200
+MOST_RUNTIMES = 200
+LONGEST_RUNTIME = 200
 KIND = re.compile(r"[a-z][a-z0-9_-]*(\.[1-9][0-9]?)?")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -135,8 +137,16 @@ def _rules(data: Mapping[str, Any]) -> tuple[FailureRule, ...]:
 
 
 def _runtimes(table: Mapping[str, Any], where: str) -> tuple[RuntimeSpec, ...]:
+    texts = _texts(table, "runtimes", where)
+    if len(texts) > MOST_RUNTIMES:
+        raise ConfigError(f"{where}runtimes: {len(texts)} of them; name {MOST_RUNTIMES} at most")
+    for text in texts:
+        if len(text) > LONGEST_RUNTIME:
+            raise ConfigError(
+                f"{where}runtimes has {text[:40]!r}... of {len(text)} characters; {LONGEST_RUNTIME} at most"
+            )
     try:
-        return tuple(RuntimeSpec.parse(text) for text in _texts(table, "runtimes", where))
+        return tuple(RuntimeSpec.parse(text) for text in texts)
     except ValueError as error:
         raise ConfigError(f"{where}runtimes: {error}") from error
 

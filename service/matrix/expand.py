@@ -18,6 +18,10 @@ class UnmatchedPattern(ValueError):
     """A pattern matches no cell."""
 
 
+class TooManyCells(ValueError):
+    """So many cells before any is excluded that they are not even listed."""
+
+
 class UnfitRuntime(ValueError):
     """A suite needs CUDA and the runtime's torch has none."""
 
@@ -40,6 +44,10 @@ class PlannedCell:
     suite: SuiteSpec
 
 
+MOST_CANDIDATES = 100_000
+"""Cells of a matrix before include and exclude."""
+
+
 def tree_name(commit: str, probe_digest: str | None) -> str:
     """``bb3c0b8``, or ``bb3c0b8+probe:1f2e3d``."""
     return commit[:7] + (f"+probe:{probe_digest[:6]}" if probe_digest else "")
@@ -57,16 +65,21 @@ def expand(
 
     Raises:
         UnknownSuite: a tree lacks a suite.
+        TooManyCells: the matrix is beyond all measure, whatever is excluded from it.
         UnfitRuntime: a suite needs CUDA and the runtime named for it is a build without.
         UnmatchedPattern: a pattern matches no cell, so it is misspelt.
     """
-    cells = []
+    cells: list[PlannedCell] = []
     for index, tree in enumerate(trees):
         names = list(dict.fromkeys(suites if suites is not None else tree.config.default_suites))
         chosen = [_suite(tree, name) for name in names]
         offered = {
             suite.name: runtimes if runtimes is not None else _own_runtimes(tree.config, suite) for suite in chosen
         }
+        if len(cells) + sum(map(len, offered.values())) > MOST_CANDIDATES:
+            raise TooManyCells(
+                f"over {MOST_CANDIDATES} cells before any is excluded; name fewer trees, runtimes or suites"
+            )
         every = dict.fromkeys(runtime for suite in chosen for runtime in offered[suite.name])
         cells += [
             PlannedCell(index, f"{tree.name}/{runtime.id}/{suite.name}", runtime, suite)

@@ -47,11 +47,12 @@ def cuda_of(runtime: RuntimeSpec) -> int | None:
 
     Within one major version any driver serves any minor one (NVIDIA's "minor version compatibility", from CUDA 11 on).
     """
-    if runtime.build is None or not runtime.build.startswith("cu"):
+    digits = (runtime.build or "").removeprefix("cu")
+    if not (runtime.build or "").startswith("cu") or len(digits) < len("92"):
         return None
-    return int(runtime.build.removeprefix("cu")[:-1])
+    return int(digits[:-1])
 
 
 def _major(text: str) -> int:
     major = text.partition(".")[0]
-    return int(major) if major.isdigit() else 0
+    return int(major) if major.isdecimal() else 0

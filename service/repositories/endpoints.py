@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, status
 
-from service.dependencies import ReadSession, WriteSession, signed_in
+from service.dependencies import DatabaseDep, signed_in
 from service.repositories import service
 from service.repositories.schemas import RepositoryInput, RepositoryOutput
 
@@ -12,14 +12,14 @@ router = APIRouter(prefix="/api/v1/repositories", tags=["repositories"], depende
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-def register(body: RepositoryInput, session: WriteSession) -> RepositoryOutput:
+def register(body: RepositoryInput, database: DatabaseDep) -> RepositoryOutput:
     """Registers a git URL under a short name."""
-    repository = service.register(session, body)
-    session.flush()
-    return RepositoryOutput.model_validate(repository)
+    with database.write() as session:
+        return RepositoryOutput.model_validate(service.register(session, body))
 
 
 @router.get("")
-def list_all(session: ReadSession) -> list[RepositoryOutput]:
+def list_all(database: DatabaseDep) -> list[RepositoryOutput]:
     """Every registered repository, by name."""
-    return [RepositoryOutput.model_validate(repository) for repository in service.list_all(session)]
+    with database.read() as session:
+        return [RepositoryOutput.model_validate(repository) for repository in service.list_all(session)]

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from service.errors import RefRefused, UrlRefused
 
-URL = re.compile(r"(https?|ssh|git|file)://[^\s]+|[A-Za-z0-9_.-]+@[A-Za-z0-9.-]+:[^\s]+|/[^\0\n]*")
+URL = re.compile(
+    r"(https?|ssh|git|file)://[^-\s\0][^\s\0]*|[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9.][A-Za-z0-9.-]*:[^\s\0]+|/[^\0\n]*"
+)
 SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 SHORT_SHA = re.compile(r"[0-9a-f]{7,64}")
 # What `git check-ref-format` forbids, and a leading dash, which a command could read as an option.

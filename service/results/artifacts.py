@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from starlette.concurrency import run_in_threadpool
 
 from service.clock import now
 from service.errors import ArtifactConflict, NotFound, TooLarge
@@ -56,7 +57,7 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
                 digest.update(chunk)
                 out.write(chunk)
             out.flush()
-            os.fsync(out.fileno())
+            await run_in_threadpool(os.fsync, out.fileno())
         place = file_of(data_dir, digest.hexdigest())
         place.parent.mkdir(exist_ok=True)
         draft.replace(place)
@@ -65,15 +66,22 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
     return Stored(size, digest.hexdigest())
 
 
+def check_name(name: str) -> None:
+    """Says whether an artifact can have the name.
+
+    Raises:
+        NotFound: it cannot.
+    """
+    if not NAME.fullmatch(name):
+        raise NotFound(f"an artifact's name has letters, digits, '.', '_' and '-', 200 at most, not {name[:200]!r}")
+
+
 def keep(session: Session, attempt_id: int, name: str, stored: Stored) -> bool:
     """Notes the artifact; returns whether it is new. The same bytes again change nothing.
 
     Raises:
-        NotFound: the name is not one that an artifact can have.
         ArtifactConflict: other bytes are stored under the name.
     """
-    if not NAME.fullmatch(name):
-        raise NotFound(f"an artifact's name has letters, digits, '.', '_' and '-', not {name!r}")
     known = session.scalar(select(Artifact).where(Artifact.attempt_id == attempt_id, Artifact.name == name))
     if known is not None:
         if known.sha256 != stored.sha256:

@@ -20,16 +20,20 @@ def digest(tree: str, runtime: str, suite: str, cases: Iterable[tuple[str, int, 
 
 def comparison_key(record: Mapping[str, Any]) -> str:
     """What must be equal before two attempts' bits may be compared: GPU models, driver, torch build and lightning."""
-    gpus = record.get("gpus") or []
-    models = "+".join(str(gpu.get("model")) for gpu in gpus if isinstance(gpu, Mapping)) or "no GPU"
+    models = "+".join(_models(record)) or "no GPU"
     parts = (models, record.get("driver") or "no driver", record.get("torch"), record.get("lightning"))
     return " / ".join(str(part) if part else "none" for part in parts)[:400]
 
 
 def gpu_of(record: Mapping[str, Any] | None) -> str | None:
     """The GPU models of an environment record, as a table shows them: ``NVIDIA H200``, ``2 x NVIDIA H200``."""
-    models = [str(gpu.get("model")) for gpu in (record or {}).get("gpus") or [] if isinstance(gpu, Mapping)]
+    models = _models(record or {})
     if not models:
         return None
     kinds = list(dict.fromkeys(models))
     return ", ".join(f"{models.count(kind)} x {kind}" if models.count(kind) > 1 else kind for kind in kinds)
+
+
+def _models(record: Mapping[str, Any]) -> list[str]:
+    gpus = record.get("gpus")
+    return [str(gpu.get("model")) for gpu in gpus if isinstance(gpu, Mapping)] if isinstance(gpus, list) else []

@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import func, insert, select, tuple_, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from service.clock import now
 from service.dependencies import same_token
-from service.errors import BatchGap, Fenced, NotFound
+from service.errors import BatchGap, BatchRefused, Fenced, NotFound
 from service.jobs import changes
 from service.models import Attempt, Case, Cell, Process, Tree, Worker
 from service.results import evidence
 from service.results.verdict import ProcessFacts, decide
 from service.settings import Settings
-from service.states import UNDECIDING, AttemptState, CellState, move_attempt, move_cell
+from service.states import UNDECIDING, AttemptState, CellState, IllegalTransition, move_attempt, move_cell
 from service.workers.reaper import lose
 from worker.messages import (
     AttemptEndedEvent,
@@ -45,10 +46,11 @@ def lock(session: Session, attempt_id: int, token: str) -> tuple[Attempt, Cell]:
         NotFound: there is no such attempt.
         Fenced: the attempt has ended, or the token is another's.
     """
-    cell_id = session.scalar(select(Attempt.cell_id).where(Attempt.id == attempt_id))
-    if cell_id is None:
+    found = session.execute(select(Attempt.cell_id, Attempt.worker_id).where(Attempt.id == attempt_id)).one_or_none()
+    if found is None:
         raise NotFound(f"there is no attempt {attempt_id}")
-    cell = session.scalars(select(Cell).where(Cell.id == cell_id).with_for_update(of=Cell)).one()
+    session.execute(update(Worker).where(Worker.id == found.worker_id).values(seen_at=now()))
+    cell = session.scalars(select(Cell).where(Cell.id == found.cell_id).with_for_update(of=Cell)).one()
     attempt = session.scalars(select(Attempt).where(Attempt.id == attempt_id)).one()
     if not same_token(token, attempt.token):
         raise Fenced(f"the token is not that of attempt {attempt_id}; stop, and send nothing more")
@@ -63,6 +65,7 @@ def ingest(session: Session, attempt_id: int, batch: Batch, settings: Settings) 
     Raises:
         NotFound, Fenced: as ``lock``; a batch behind the attempt's end that is stored already is acknowledged still.
         BatchGap: a number was left out; ``expected`` says which one is due.
+        BatchRefused: the events contradict each other or what is stored.
     """
     done = _ended_before(session, attempt_id, batch)
     if done is not None:
@@ -72,14 +75,22 @@ def ingest(session: Session, attempt_id: int, batch: Batch, settings: Settings) 
     if batch.events and batch.seq > due:
         raise BatchGap(f"batch {batch.seq} came where {due} is due; send that one first", expected=due)
     attempt.lease_expires_at = now() + datetime.timedelta(seconds=settings.lease_s)
-    session.execute(update(Worker).where(Worker.id == attempt.worker_id).values(seen_at=now()))
     changed = batch.running != attempt.running_case or batch.log_tail is not None
     attempt.running_case = batch.running
     if batch.log_tail is not None:
         attempt.log_tail = batch.log_tail
     if batch.events and batch.seq == due:
         attempt.last_seq = due
-        _apply(session, attempt, cell, batch.events, settings)
+        try:
+            _apply(session, attempt, cell, batch.events, settings)
+            session.flush()
+        except IllegalTransition as error:
+            raise BatchRefused(f"batch {due}: {error}; end the attempt and report the worker's fault") from error
+        except IntegrityError as error:
+            raise BatchRefused(
+                f"batch {due} tells of a process or a case that the attempt has already, or twice: {error.orig}; end "
+                "the attempt and report the worker's fault"
+            ) from error
     elif changed:
         changes.touch(session, cell.job_id, [cell])
     return BatchAnswer(attempt.last_seq, settings.lease_s, attempt.stop_requested)
@@ -96,6 +107,8 @@ def _ended_before(session: Session, attempt_id: int, batch: Batch) -> BatchAnswe
 
 
 def _apply(session: Session, attempt: Attempt, cell: Cell, events: Sequence[Event], settings: Settings) -> None:
+    if any(isinstance(event, AttemptEndedEvent) for event in events[:-1]):
+        raise IllegalTransition("something is told behind the attempt's end")
     cases = [event for event in events if isinstance(event, CaseEvent)]
     for process in sorted({case.process for case in cases}):
         _store_cases(session, attempt, [case for case in cases if case.process == process])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 
 from service.results.schemas import TableOutput, TableRow
@@ -24,6 +25,13 @@ ORDER: Mapping[Outcome, str] = {
 
 # What the counts of cases say by themselves, so that the verdict need not be written behind them.
 SAID_BY_COUNTS = frozenset({Verdict.PASSED, Verdict.FAILED, Verdict.CRASHED})
+
+
+# What a spreadsheet takes a text for a formula by (OWASP, "CSV Injection").
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+# A reason for a skip comes from tested code: it must stay a text, and not become a link, markup or another column.
+MARKUP = re.compile(r"([\\`*\[\]<>|~])")
 
 
 def result(counts: Mapping[str, int], verdict: Verdict | None, detail: str = "") -> str:
@@ -101,12 +109,11 @@ def text_csv(table: TableOutput) -> str:
 
 def _plain(value: object) -> str:
     text = "" if value is None else str(value)
-    # A spreadsheet takes such a text for a formula.
-    return f"'{text}" if isinstance(value, str) and text.startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 
 def _escape(text: str) -> str:
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split()) or " "
+    return " ".join(MARKUP.sub(r"\\\1", text).split()) or " "
 
 
 def varying(values: Sequence[str | None]) -> list[str]:

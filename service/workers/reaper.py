@@ -9,11 +9,12 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from service.clock import now
+from service.database import Database
+from service.dispatch import outbox
 from service.jobs import changes
 from service.models import Attempt, Cell, Job
 from service.settings import Settings
-from service.states import AttemptState, move_attempt
-from service.workers.service import requeue
+from service.states import AttemptState, CellState, move_attempt, move_cell
 from worker.messages import Verdict
 
 log = structlog.get_logger()
@@ -22,30 +23,46 @@ log = structlog.get_logger()
 def grant_all(session: Session, settings: Settings) -> None:
     """Gives every live lease one full period: a service that was away cannot blame workers for its own silence."""
     until = now() + datetime.timedelta(seconds=settings.lease_s)
-    session.execute(
-        update(Attempt)
-        .where(Attempt.state != AttemptState.ENDED, Attempt.lease_expires_at < until)
-        .values(lease_expires_at=until)
-    )
+    short = select(Attempt.id).where(Attempt.state != AttemptState.ENDED, Attempt.lease_expires_at < until)
+    ids = session.scalars(short.order_by(Attempt.id).with_for_update(of=Attempt)).all()
+    session.execute(update(Attempt).where(Attempt.id.in_(ids)).values(lease_expires_at=until))
 
 
-def reap(session: Session, settings: Settings) -> int:
-    """Ends what is overdue; returns how many attempts that were."""
+def reap(database: Database, settings: Settings) -> int:
+    """Ends what is overdue; returns how many attempts that were.
+
+    Each has a transaction of its own: one that ended a cell holds its job, and must not then wait for another cell of
+    that job, whose worker may be writing and waiting for the job.
+    """
     overdue = (Attempt.state != AttemptState.ENDED, Attempt.lease_expires_at < now())
-    found = session.execute(select(Attempt.id, Attempt.cell_id).where(*overdue).order_by(Attempt.cell_id)).all()
+    with database.read() as session:
+        found = session.execute(select(Attempt.id, Attempt.cell_id).where(*overdue).order_by(Attempt.id)).all()
     reaped = 0
     for attempt_id, cell_id in found:
-        cell = session.scalars(select(Cell).where(Cell.id == cell_id).with_for_update(of=Cell)).one()
-        attempt = session.scalar(
-            select(Attempt).where(Attempt.id == attempt_id, *overdue).execution_options(populate_existing=True)
-        )
-        if attempt is None:  # it was heard from, or ended, while we waited for the lock
-            continue
-        log.warning("lease-expired", attempt=attempt_id, cell=cell.name)
-        attempt.detail = "the worker was not heard from before its lease ran out"
-        lose(session, cell, attempt, Verdict.LOST, settings)
-        reaped += 1
+        with database.write() as session:
+            cell = session.scalars(select(Cell).where(Cell.id == cell_id).with_for_update(of=Cell)).one()
+            attempt = session.scalar(select(Attempt).where(Attempt.id == attempt_id, *overdue))
+            if attempt is None:  # it was heard from, or ended, while we waited for the lock
+                continue
+            log.warning("lease-expired", attempt=attempt_id, cell=cell.name)
+            attempt.detail = "the worker was not heard from before its lease ran out"
+            lose(session, cell, attempt, Verdict.LOST, settings)
+            reaped += 1
     return reaped
+
+
+def lose_all(session: Session, worker_id: int, settings: Settings) -> None:
+    """Ends what a worker's earlier start was running: it is gone, so there is no need to wait for its leases."""
+    live = (Attempt.worker_id == worker_id, Attempt.state != AttemptState.ENDED)
+    cells = session.scalars(
+        select(Cell).where(Cell.id.in_(select(Attempt.cell_id).where(*live))).order_by(Cell.id).with_for_update(of=Cell)
+    ).all()
+    # Every cell is locked before the first job is, and the jobs follow in one order.
+    for cell in sorted(cells, key=lambda cell: (cell.job_id, cell.id)):
+        attempt = session.scalar(select(Attempt).where(Attempt.cell_id == cell.id, *live))
+        if attempt is not None:
+            attempt.detail = "the worker was started again and no longer runs this attempt"
+            lose(session, cell, attempt, Verdict.LOST, settings)
 
 
 def lose(session: Session, cell: Cell, attempt: Attempt, verdict: Verdict, settings: Settings) -> None:
@@ -57,5 +74,7 @@ def lose(session: Session, cell: Cell, attempt: Attempt, verdict: Verdict, setti
     if cancelled or cell.attempts_since_queued >= settings.claim_cap:
         changes.end_cell(session, cell, Verdict.CANCELLED if cancelled else Verdict.INFRASTRUCTURE)
     else:
-        requeue(session, cell)
+        cell.state = move_cell(cell.state, CellState.QUEUED)
+        cell.queued_at = now()
+        outbox.wake(session, cell.kind)
     changes.settle(session, cell.job_id, [cell])

@@ -7,17 +7,19 @@ import datetime
 import secrets
 from collections.abc import Iterator
 
-from sqlalchemy import func, select, update
+from sqlalchemy import func, or_, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
 from service.clock import now
-from service.dispatch import outbox
 from service.errors import ContractMismatch, WorkerUnknown
 from service.jobs import changes
 from service.matrix.fit import misfit
 from service.models import Attempt, Cell, Tree, Worker
+from service.schemas import MOST_ID
 from service.settings import Settings
 from service.states import AttemptState, CellState, move_cell
+from service.workers import reaper
 from worker.messages import (
     CONTRACT,
     Assignment,
@@ -38,7 +40,7 @@ PAGE = 50
 
 
 def register(session: Session, body: Registration, settings: Settings) -> Registered:
-    """Notes a worker and what it can serve; what already waits for its kinds wakes it.
+    """Notes a worker and what it can serve. What an earlier start of it was running is lost at once.
 
     Raises:
         ContractMismatch: it is of another release.
@@ -47,21 +49,29 @@ def register(session: Session, body: Registration, settings: Settings) -> Regist
         raise ContractMismatch(
             f"worker {body.name!r} speaks contract {body.contract}, this service {CONTRACT}; install the same release"
         )
-    worker = session.scalar(select(Worker).where(Worker.name == body.name).with_for_update())
-    if worker is None:
-        worker = Worker(name=body.name)
-        session.add(worker)
-    elif worker.boot != body.boot:
-        # Its earlier start is gone, and with it what that start was running: no need to wait for the leases to run out.
-        session.execute(
-            update(Attempt)
-            .where(Attempt.worker_id == worker.id, Attempt.state != AttemptState.ENDED)
-            .values(lease_expires_at=now())
-        )
+    worker = _row(session, body)
+    restarted = worker.boot != body.boot
     worker.boot, worker.host, worker.capabilities = body.boot, body.host, encode(body.capabilities)
     worker.registered_at = worker.seen_at = now()
     session.flush()
+    if restarted:
+        reaper.lose_all(session, worker.id, settings)
     return Registered(worker.id, settings.lease_s / HEARTBEATS_A_LEASE)
+
+
+def _row(session: Session, body: Registration) -> Worker:
+    """The worker's row, locked; a new one where there is none."""
+    known = select(Worker).where(Worker.name == body.name).with_for_update()
+    worker = session.scalar(known)
+    if worker is not None:
+        return worker
+    worker = Worker(name=body.name, boot=body.boot, host=body.host, capabilities={}, registered_at=now(), seen_at=now())
+    try:
+        with session.begin_nested():
+            session.add(worker)
+    except IntegrityError:  # the same name was first, between the look and the insert
+        return session.scalars(known).one()
+    return worker
 
 
 def seen(session: Session, worker_id: int, boot: str) -> Worker:
@@ -70,7 +80,7 @@ def seen(session: Session, worker_id: int, boot: str) -> Worker:
     Raises:
         WorkerUnknown: the worker is not registered under this boot nonce.
     """
-    worker = session.get(Worker, worker_id)
+    worker = session.get(Worker, worker_id, with_for_update=True) if 0 < worker_id <= MOST_ID else None
     if worker is None or worker.boot != boot:
         raise WorkerUnknown(f"worker {worker_id} is not registered under this start; register again")
     worker.seen_at = now()
@@ -112,20 +122,17 @@ def _due(session: Session, capabilities: Capabilities, free: set[str]) -> Iterat
         .group_by(Cell.priority, Cell.repository_id)
     ).all()
     for priority, repository, _ in sorted(turns, key=lambda turn: (-turn[0], busy.get(turn[1], 0), turn[2])):
-        after = 0
-        while True:
-            rows = session.execute(
-                select(Cell.id, Cell.suite_spec, Cell.runtime)
-                .where(*waiting, Cell.priority == priority, Cell.repository_id == repository, Cell.id > after)
-                .order_by(Cell.id)
-                .limit(PAGE)
-            ).all()
-            for cell_id, suite, runtime in rows:
+        turn = (*waiting, Cell.priority == priority, Cell.repository_id == repository)
+        page = select(Cell.id, Cell.queued_at, Cell.suite_spec, Cell.runtime).where(*turn)
+        page = page.order_by(Cell.queued_at, Cell.id).limit(PAGE)
+        rows = session.execute(page).all()
+        while rows:
+            for cell_id, _, suite, runtime in rows:
                 if misfit(capabilities, decode(SuiteSpec, suite), RuntimeSpec.parse(runtime), free) is None:
                     yield cell_id
-            if len(rows) < PAGE:
-                break
-            after = rows[-1][0]
+            last, queued = rows[-1][:2]
+            behind = or_(Cell.queued_at > queued, (Cell.queued_at == queued) & (Cell.id > last))
+            rows = session.execute(page.where(behind)).all() if len(rows) == PAGE else []
 
 
 def _grant(session: Session, cell: Cell, worker: Worker, settings: Settings) -> Assignment:
@@ -168,10 +175,3 @@ def _spec(session: Session, cell: Cell) -> CellSpec:
         install=tuple(cell.install),
         failure_rules=tuple(decode(FailureRule, rule) for rule in cell.failure_rules),
     )
-
-
-def requeue(session: Session, cell: Cell) -> None:
-    """Puts a cell back into the queue and wakes a worker for it."""
-    cell.state = move_cell(cell.state, CellState.QUEUED)
-    cell.queued_at = now()
-    outbox.wake(session, cell.kind)

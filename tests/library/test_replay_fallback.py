@@ -6,14 +6,16 @@ import copy
 import io
 import logging
 import pickle
+from types import SimpleNamespace
 
-import graphreplay.capability
 import pytest
 import torch
+from torch import nn
+
+import graphreplay.capability
 from graphreplay import Label, NetworkReplay, ReplayCallback, RetiredError, capture_network
 from graphreplay.reference import ReferenceModule, ReferenceNetwork, reference_batches
 from graphreplay.testing import Scenario, compare, fit, prove
-from torch import nn
 
 SHAPES = [(2, 64, 64)]
 
@@ -154,6 +156,16 @@ def test_fit_that_fails_gives_the_network_back() -> None:
     with pytest.raises(LookupError):
         fit(scenario, replay=True)
     assert "forward" not in vars(modules[0].network)
+
+
+def test_fit_in_several_processes_is_retired() -> None:
+    """With a stand-in for the trainer: only its world size is asked for."""
+    module, callback = ReferenceModule(), ReplayCallback("network")
+    callback.setup(None, module, "fit")
+    callback.on_fit_start(SimpleNamespace(world_size=2), module)
+    module.network(torch.rand(2, 3, 64, 64))
+    callback.on_train_end(None, module)
+    assert callback.report().native == {"distributed": 1}
 
 
 def test_callback_keeps_nothing_in_checkpoints() -> None:

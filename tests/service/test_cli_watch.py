@@ -46,6 +46,7 @@ def test_a_job_that_ran_exits_as_its_cases_went(
     assert done.returncode == code, done.stderr
     assert f"job 1 {state}: {service.url}/jobs/1" in done.stdout
     assert "1 passed" in done.stdout
+    assert ("FAILED b in " in done.stdout) is (code == 1)
 
 
 def test_a_job_that_could_not_run_exits_2(service: RunningService, settings: dict[str, str]) -> None:

@@ -1,12 +1,8 @@
-"""The whole embedded system as a user starts it: `replaybench up` in a process of its own."""
+"""The whole embedded system, driven through its API."""
 
 from __future__ import annotations
 
-import os
-import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +12,10 @@ from typing import Any
 import httpx
 import psutil
 
+from service.states import ENDED_JOB_STATES
 from service.tokens import Scope, path
+from tests.support import embedded
+from tests.support.embedded import Embedded
 from tests.support.waiting import wait_for
 
 
@@ -24,9 +23,8 @@ from tests.support.waiting import wait_for
 class System:
     """A running system. ``http`` carries the submit token."""
 
+    up: Embedded
     url: str
-    data_dir: Path
-    process: subprocess.Popen[bytes]
     http: httpx.Client
 
     def get(self, where: str) -> Any:
@@ -49,33 +47,26 @@ class System:
         assert answer.status_code in {200, 201}, answer.text
         return answer.json()
 
-    def child(self, name: str) -> psutil.Process:
-        """One of the children of `up`: broker, service or worker."""
-        words = {"broker": "valkey", "service": "serve", "worker": "worker"}
-        for child in psutil.Process(self.process.pid).children():
-            command = child.cmdline()
-            if (name == "broker" and any(words["broker"] in part for part in command[:1])) or command[-1:] == [
-                words[name]
-            ]:
-                return child
-        raise AssertionError(
-            f"`up` has no child {name}: {[c.cmdline() for c in psutil.Process(self.process.pid).children()]}"
-        )
+    def submit(self, repository: Path, **body: Any) -> int:
+        """Submits ``main`` of a repository, which is registered on the way; the job's number."""
+        self.post("/repositories", {"name": "demo", "url": str(repository)})
+        return int(self.post("/jobs", {"repository": "demo", "trees": [{"ref": "main"}], **body})["id"])
 
     def kill(self, name: str) -> None:
-        """kill -9 of a child, and waits until another has taken its place and is ready."""
-        child = self.child(name)
+        """kill -9 of the ``broker``, the service (``serve``) or the ``worker``."""
+        child = psutil.Process(self.up.children()[name])
         child.send_signal(signal.SIGKILL)
-        child.wait(10)
+        # It is a child of `up`, which reaps it and starts another.
+        wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, f"{name} to die")
 
     def wait_for_end(self, job: int, deadline_s: float = 90.0) -> Any:
         """The job, ended."""
 
         def ended() -> Any:
             found = self.get(f"/jobs/{job}")
-            return found if found["state"] in {"passed", "failed", "broken", "cancelled"} else None
+            return found if found["state"] in ENDED_JOB_STATES else None
 
-        return wait_for(ended, f"job {job} to end; logs in {self.data_dir / 'logs'}", deadline_s)
+        return wait_for(ended, f"job {job} to end; logs in {self.up.data_dir / 'logs'}", deadline_s)
 
     def cases(self, attempt: int) -> list[Any]:
         """All observations of an attempt that count, page by page."""
@@ -89,26 +80,10 @@ class System:
 
 
 @contextmanager
-def running(data_dir: Path, **environment: str) -> Iterator[System]:
-    """A system for as long as the context lasts."""
-    env = {**os.environ, **environment}
-    log = data_dir.with_name(f"{data_dir.name}.log")
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "service.cli.main", "up", "--data-dir", data_dir, "--port", "0"],
-            stdout=out, stderr=subprocess.STDOUT, env=env,
-        )  # fmt: skip
-    try:
-
-        def url() -> str | None:
-            assert process.poll() is None, log.read_text()
-            found = re.search(r"^ready: (\S+)", log.read_text(), re.MULTILINE)
-            return found[1] if found else None
-
-        address = wait_for(url, f"the ready line in {log}", 60)
-        token = path(data_dir, Scope.SUBMIT).read_text().strip()
-        with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=30) as http:
-            yield System(address, data_dir, process, http)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
+def running(folder: Path, **environment: str) -> Iterator[System]:
+    """A system in a folder for as long as the context lasts."""
+    with embedded.up(folder, **environment) as up:
+        url = up.wait_ready()
+        token = path(up.data_dir, Scope.SUBMIT).read_text().strip()
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30) as http:
+            yield System(up, url, http)

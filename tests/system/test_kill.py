@@ -22,13 +22,12 @@ def test_case(number):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("victim", ["worker", "broker", "service"])
+@pytest.mark.parametrize("victim", ["worker", "broker", "serve"])
 def test_a_job_survives_the_kill_of(victim: str, tmp_path: Path) -> None:
     """Killed after the first cases were stored, each part comes back and the table is that of an undisturbed run."""
     repo = repository.make(tmp_path / "repo", cases=CASES)
-    with system.running(tmp_path / "data", REPLAYBENCH_LEASE_S="4", REPLAYBENCH_SWEEP_S="0.5") as it:
-        it.post("/repositories", {"name": "demo", "url": str(repo.path)})
-        job = it.post("/jobs", {"repository": "demo", "trees": [{"ref": "main"}]})["id"]
+    with system.running(tmp_path, REPLAYBENCH_LEASE_S="4", REPLAYBENCH_SWEEP_S="0.5") as it:
+        job = it.submit(repo.path)
 
         def some_stored() -> Any:
             (cell,) = it.get(f"/jobs/{job}/cells")
