@@ -7,7 +7,7 @@ import binascii
 import datetime
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from service.schemas import Id, Input, Output
 from service.states import CellState, JobState
@@ -32,14 +32,19 @@ def _bytes(value: Any) -> bytes | None:
         raise ValueError(f"not base64: {error}") from error
 
 
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
 class TreeInput(Input):
     """A SHA, branch or tag, and a patch to put on it: ``probe``, its bytes in base64, kept exactly as sent."""
 
     ref: Annotated[str, Field(min_length=1, max_length=250, examples=["main"])]
     probe: Annotated[
-        bytes | None,
+        Annotated[bytes, Field(max_length=16 * 2**20)] | None,
         BeforeValidator(_bytes, json_schema_input_type=str | None),
-        Field(max_length=16 * 2**20, json_schema_extra={"contentEncoding": "base64"}),
+        PlainSerializer(_base64, return_type=str | None, when_used="json"),
+        Field(json_schema_extra={"contentEncoding": "base64"}),
     ] = None
 
 
