@@ -54,6 +54,11 @@ class Settings(BaseSettings):
         """The database's URL; SQLite in the data directory where none is set."""
         return self.database_url or f"sqlite:///{self.data_dir / 'replaybench.db'}"
 
+    @property
+    def url(self) -> str:
+        """Where a service with these settings answers on this machine."""
+        return f"http://{self.host}:{self.port}"
+
 
 def load() -> Settings:
     """The settings of this process.

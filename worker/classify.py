@@ -18,7 +18,7 @@ _CUDA = re.compile(
 def classify(exception: Mapping[str, Any], message: str, rules: Sequence[FailureRule]) -> FailureClass:
     """The failure class of an exception as the plugin describes it; ``message`` stands in where there is none."""
     own = exception.get("failure_class")
-    if own in _CLASSES:
+    if isinstance(own, str) and own in _CLASSES:
         return FailureClass(own)
     kind = str(exception.get("type", ""))
     text = f"{kind}: {exception.get('text', message)}"

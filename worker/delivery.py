@@ -61,7 +61,7 @@ class Delivery:
         self._acknowledged = 0
         self._look_at_log = 0.0
         self._closing = False
-        self._abandoned = False
+        self._abandoned = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"delivery-{assignment.attempt}", daemon=True)
         self._thread.start()
 
@@ -87,7 +87,9 @@ class Delivery:
             if give_up.is_set():
                 deadline = deadline or time.monotonic() + grace_s
                 if time.monotonic() > deadline:
-                    self._abandoned = True
+                    self._abandoned.set()
+                    self._thread.join(1.0)
+                    self._spool.close()
                     return False
         self._spool.delete()
         return True
@@ -95,7 +97,7 @@ class Delivery:
     def _work(self) -> None:
         next_word = time.monotonic() + self._heartbeat_s
         failures = 0
-        while not (self.fenced or self._abandoned):
+        while not (self.fenced or self._abandoned.is_set()):
             self._gather(next_word, hurry=failures > 0)
             done = self._closing and not self._fresh
             pending = self._acknowledged < len(self._groups)
@@ -111,7 +113,7 @@ class Delivery:
                 wait = error.after_s or _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
                 failures += 1
                 log.warning("service away", attempt=self._assignment.attempt, error=str(error), wait_s=wait)
-                time.sleep(min(wait, self._heartbeat_s))
+                self._abandoned.wait(min(wait, self._heartbeat_s))
                 next_word = time.monotonic()
 
     def _has_news(self) -> bool:

@@ -48,13 +48,16 @@ def uv_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _translate(pip: Mapping[str, str]) -> dict[str, str]:
     extra = [url for url in pip.get("extra-index-url", "").split() if _is_there(url)]
+    links = [place for place in pip.get("find-links", "").split() if _is_there(place)]
     index = pip.get("index-url", "").strip()
+    # uv has no variable for "no index"; where all wheelhouses are local, staying offline is the same.
+    no_index = pip.get("no-index", "").strip().lower() in {"1", "true", "yes", "on"}
     return {
         "UV_DEFAULT_INDEX": index if _is_there(index) else "",
         "UV_INDEX": " ".join(extra),
         "UV_INDEX_STRATEGY": "unsafe-best-match" if extra else "",
-        "UV_FIND_LINKS": ",".join(place for place in pip.get("find-links", "").split() if _is_there(place)),
-        "UV_NO_INDEX": "1" if pip.get("no-index", "").strip().lower() in {"1", "true", "yes", "on"} else "",
+        "UV_FIND_LINKS": ",".join(links),
+        "UV_OFFLINE": "1" if no_index and all(urlsplit(place).scheme in ("", "file") for place in links) else "",
         "UV_CONSTRAINT": " ".join(path for path in pip.get("constraint", "").split() if _is_there(path)),
         "UV_INSECURE_HOST": pip.get("trusted-host", "").strip(),
         "UV_HTTP_TIMEOUT": _whole_seconds(pip.get("timeout", "")),

@@ -25,7 +25,7 @@ def load_settings() -> settings.Settings:
 def connect(url: str | None) -> Client:
     """A client of the service at ``url``, else of the one that noted its address in the data directory."""
     known = load_settings()
-    where = url or address(known.data_dir) or f"http://{known.host}:{known.port}"
+    where = url or address(known.data_dir) or known.url
     return Client(where, os.environ.get("REPLAYBENCH_TOKEN") or _local_token(known, where))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import getpass
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -91,18 +90,18 @@ def dirty(checkout: Checkout) -> str:
     return f"the checkout differs from its commit ({files}); what is tested is the commit {checkout.head[:7]}"
 
 
-def _with_plain(request: Request, probes: Sequence[str]) -> Sequence[str | None]:
+def _with_plain(request: Request, probes: Sequence[bytes]) -> Sequence[bytes | None]:
     return [None, *probes] if request.with_plain or not probes else probes
 
 
-def _read_probe(file: Path) -> str:
+def _read_probe(file: Path) -> bytes:
     try:
         content = file.read_bytes()
     except OSError as error:
         raise UserError(f"--probe {str(file)!r} cannot be read: {error.strerror}") from error
     if not content.strip():
         raise UserError(f"--probe {str(file)!r} is empty; make one with `git diff --binary > {file.name}`")
-    return base64.b64encode(content).decode()
+    return content
 
 
 def _user() -> str | None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from graphreplay import NetworkReplay, Report
 from torch import nn
+
+from graphreplay import NetworkReplay, Report
 
 
 class Small(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from graphreplay import Label
 from graphreplay.capability import has_bfloat16
 from graphreplay.reference import ReferenceModule, reference_batches

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from lightning.pytorch import LightningModule
+
 from graphreplay.reference import ReferenceModule, reference_batches
 from graphreplay.testing import (
     BitwiseMismatch,
@@ -18,11 +20,11 @@ from graphreplay.testing import (
     Scenario,
     compare,
     prove,
+    require_equal,
     same_bits,
     scenario,
     ulp_distance,
 )
-from lightning.pytorch import LightningModule
 
 NAN = float("nan")
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -74,6 +76,13 @@ def test_difference_names_the_first_and_counts() -> None:
     assert found is not None
     assert found.evidence() == {"tensor": "b", "differing": 3, "of": 4, "largest_ulp": 2, "step": None}
     assert compare(left, dict(left)) is None
+
+
+def test_require_equal_names_the_step() -> None:
+    require_equal({"a": torch.ones(1)}, {"a": torch.ones(1)}, 3)
+    with pytest.raises(BitwiseMismatch, match="1 of 1 tensors differ, first a, by up to 1 ULP, from step 3") as caught:
+        require_equal({"a": torch.ones(1)}, {"a": torch.tensor([1 + 2**-23])}, 3)
+    assert caught.value.evidence["step"] == 3
 
 
 def end(losses: list[float], **tensors: float) -> Fit:

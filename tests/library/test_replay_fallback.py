@@ -8,13 +8,14 @@ import logging
 import pickle
 from types import SimpleNamespace
 
-import graphreplay.capability
 import pytest
 import torch
+from torch import nn
+
+import graphreplay.capability
 from graphreplay import Label, NetworkReplay, ReplayCallback, RetiredError, capture_network
 from graphreplay.reference import ReferenceModule, ReferenceNetwork, reference_batches
 from graphreplay.testing import Scenario, compare, fit, prove
-from torch import nn
 
 SHAPES = [(2, 64, 64)]
 

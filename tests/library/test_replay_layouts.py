@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch import nn
+
 from graphreplay import Label, ReplayOptions, RetiredError
 from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import GradientMemory, StaticGradient, reclaim
@@ -16,7 +18,6 @@ from graphreplay.ledger import Ledger
 from graphreplay.structure import flatten, rebuild
 from graphreplay.testing import compare
 from graphreplay.wiring import Wiring
-from torch import nn
 
 
 def layout(*args: object, training: tuple[bool, ...] = (True,), **kwargs: object) -> Layout:

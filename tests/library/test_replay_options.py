@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
+
 from graphreplay import NetworkReplay, OptionError, ReplayCallback, ReplayOptions
 from graphreplay.reference import ReferenceModule, reference_batches
 from graphreplay.testing import Scenario, fit
-from torch import nn
 
 
 @pytest.mark.parametrize(

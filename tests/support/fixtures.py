@@ -5,6 +5,7 @@ There is no ``tests/conftest.py``: the tests of the library run in environments 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -32,13 +33,28 @@ def broker_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an empty, migrated SQLite database."""
+    file = tmp_path_factory.mktemp("template") / "replaybench.db"
+    upgrade(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """The URL of an empty, migrated SQLite database. A file to which the database does not matter says so by
+
+    ``from tests.support.fixtures import sqlite_url as database_url``.
+    """
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'replaybench.db')}"
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def database_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of an empty, migrated database: the test runs on SQLite and on Postgres."""
     if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path / 'replaybench.db'}"
-        upgrade(url)
-        yield url
+        yield request.getfixturevalue("sqlite_url")
         return
     server = request.getfixturevalue("postgres_server")
     name = f"test_{uuid4().hex}"

@@ -45,7 +45,8 @@ def running() -> Iterator[str]:
         env = {"PATH": os.environ["PATH"], "HOME": str(root), "LC_ALL": "C", "TZ": "UTC"}
         data, port = root / "data", free_port()
         subprocess.run(
-            [package / "pginstall/bin/initdb", "-D", data, "-U", "replaybench", "--auth=trust", "--encoding=UTF8", "--no-sync"],
+            [package / "pginstall/bin/initdb", "-D", data, "-U", "replaybench", "--auth=trust", "--encoding=UTF8",
+             "--no-sync"],
             check=True, capture_output=True, cwd=root, env=env, **as_user,
         )  # fmt: skip
         options = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",

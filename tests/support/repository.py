@@ -38,7 +38,11 @@ class GitRepository:
     path: Path
 
     def git(self, *arguments: str, stdin: bytes = b"") -> str:
-        """Runs git in it, by none of the machine's own configuration."""
+        """What git prints when run in it, by none of the machine's own configuration."""
+        return self.git_bytes(*arguments, stdin=stdin).decode()
+
+    def git_bytes(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        """The same, to the byte."""
         env = {
             **{key: value for key, value in os.environ.items() if not key.startswith("GIT_")},
             "GIT_CONFIG_GLOBAL": os.devnull,
@@ -49,7 +53,7 @@ class GitRepository:
             ["git", *who, *arguments], cwd=self.path, input=stdin, capture_output=True, check=False, env=env
         )
         assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
+        return done.stdout
 
     def commit(self, message: str = "change", **files: str | bytes) -> str:
         """Writes files (``__`` in a name stands for ``/``, ``_dot_`` for ``.``), commits all and gives the SHA."""
@@ -64,7 +68,7 @@ class GitRepository:
     def diff(self) -> bytes:
         """The working tree's changes as a patch; they are taken back."""
         self.git("add", "--all")
-        patch = self.git("diff", "--cached", "--binary", "--full-index").encode()
+        patch = self.git_bytes("diff", "--cached", "--binary", "--full-index")
         self.git("reset", "--quiet", "--hard")
         return patch
 

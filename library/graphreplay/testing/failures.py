@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
+import torch
 
-class ParityFailure(AssertionError):  # noqa: N818  # Tests fail by it; "failure" is the project's word.
+from graphreplay.testing.bits import compare
+
+
+class ParityFailure(AssertionError):  # Tests fail by it; "failure" is the project's word.
     """Replay was not shown to be native. `evidence` holds only what JSON can."""
 
     failure_class: ClassVar[str]
@@ -20,6 +25,25 @@ class BitwiseMismatch(ParityFailure):
     """The replayed end state differs from the native one."""
 
     failure_class = "bitwise-mismatch"
+
+
+def require_equal(
+    native: Mapping[str, torch.Tensor], replayed: Mapping[str, torch.Tensor], step: int | None = None
+) -> None:
+    """Compare two states of your own making, by the tensors' names.
+
+    Args:
+        native: What it must be.
+        replayed: What it is.
+        step: Which step the states belong to, from 0; for the evidence.
+
+    Raises:
+        BitwiseMismatch: They differ in any bit.
+    """
+    difference = compare(native, replayed)
+    if difference is not None:
+        difference = replace(difference, step=step)
+        raise BitwiseMismatch(f"replayed differs from native: {difference}", difference.evidence())
 
 
 class NonFinite(ParityFailure):
