@@ -79,6 +79,16 @@ def demonstrate(url: str) -> int:
         except ClientError as error:
             print(f"the demo cannot plan its job: {error}", file=sys.stderr)
             return 2
+        code = submit_and_watch(arguments)
+        newest = client.jobs(limit=1).items
+        if newest and not newest[0].state.ended:
+            print(f"job {newest[0].id} is cancelled, so that the next demo need not wait for it", flush=True)
+            client.cancel(newest[0].id)
+    return code
+
+
+def submit_and_watch(arguments: Sequence[str]) -> int:
+    """Submits a job and follows it; the command's exit code."""
     command = (*REPLAYBENCH, "submit", *arguments, "--label", "demo", "--reason", "make demo", "--watch")
     print("$ replaybench " + " ".join(command[3:]), flush=True)
     watching = subprocess.Popen(command, cwd=ROOT)

@@ -16,6 +16,9 @@ from service.up.broker import Broker
 from service.up.child import Program
 
 WORKER_READY = "worker ready"
+GIVEN_TOKENS = frozenset(
+    {"REPLAYBENCH_SUBMIT_TOKEN", "REPLAYBENCH_WORKER_TOKEN"}
+)  # here they come from the data directory
 PYTHON = (sys.executable, "-P", "-u")  # -P: a folder `service` where the user stands must not be taken for ours
 
 
@@ -63,7 +66,7 @@ class Plan:
         return Program(
             name="service",
             argv=(*PYTHON, "-m", "service.cli.main", "serve"),
-            env={**environ, **own},
+            env={key: value for key, value in environ.items() if key not in GIVEN_TOKENS} | own,
             cwd=self.data_dir,
             log=self._log("service"),
             grace_s=8.0,
@@ -72,7 +75,7 @@ class Plan:
 
     def _worker(self, environ: Mapping[str, str]) -> Program:
         # It runs other people's code, so it is given no more than it needs.
-        hidden = {"DATABASE_URL", "REPLAYBENCH_TOKEN", "REPLAYBENCH_WORKER_TOKEN"}
+        hidden = {"DATABASE_URL", "REPLAYBENCH_TOKEN", *GIVEN_TOKENS}
         own = {
             "BROKER_URL": self.broker.url,
             "REPLAYBENCH_SERVICE_URL": self.url,

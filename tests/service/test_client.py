@@ -13,6 +13,7 @@ import pytest
 
 from service.client.client import Client
 from service.client.errors import ClientError, ProblemError, UnreachableError
+from service.jobs.schemas import JobInput
 from tests.support import running_service
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
@@ -163,3 +164,11 @@ def test_a_stream_that_stays_away_is_given_up(serve: Serve) -> None:
 def test_a_stream_of_a_job_that_is_not_there_is_refused_at_once(client: Client) -> None:
     with pytest.raises(ProblemError, match="404"):
         list(client.follow(99))
+
+
+def test_a_probe_arrives_byte_for_byte() -> None:
+    job = JobInput.model_validate(
+        {"repository": "demo", "trees": [{"ref": "main"}, {"ref": "main", "probe": "/wD+Cg=="}]}
+    )
+    assert [tree.probe for tree in job.trees] == [None, b"\xff\x00\xfe\n"]
+    assert JobInput.model_validate_json(job.model_dump_json()) == job
