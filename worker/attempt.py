@@ -205,6 +205,7 @@ class _Attempt:
     def _run(self, overlay: Overlay, mounts: Mapping[str, Path]) -> Run:
         env = for_tests(
             os.environ,
+            passed=self.host.settings.pass_env,
             folder=self.folder,
             bins=overlay.bins,
             suite_env=self.cell.suite.env,

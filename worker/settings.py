@@ -39,6 +39,7 @@ class Settings(BaseSettings):
     uv: str = _alias("REPLAYBENCH_UV", default="uv")
     host_runtimes: Annotated[tuple[Path, ...], NoDecode] = _alias("REPLAYBENCH_HOST_RUNTIMES", default=())
     labels: Annotated[tuple[str, ...], NoDecode] = _alias("REPLAYBENCH_LABELS", default=())
+    pass_env: Annotated[tuple[str, ...], NoDecode] = _alias("REPLAYBENCH_PASS_ENV", default=())
     mounts: Annotated[dict[str, Path], NoDecode] = _alias("REPLAYBENCH_MOUNTS", default={})
     builds: bool = _alias("REPLAYBENCH_BUILDS", default=True)
     network: bool = _alias("REPLAYBENCH_NETWORK", default=True)
@@ -61,7 +62,7 @@ class Settings(BaseSettings):
     def _paths(cls, value: Any) -> Any:
         return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
-    @field_validator("labels", mode="before")
+    @field_validator("labels", "pass_env", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value

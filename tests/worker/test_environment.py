@@ -62,3 +62,26 @@ def test_git_gets_none_of_its_own_variables() -> None:
     env = for_git(WORKERS)
     assert env.keys() & {"GIT_DIR", "BROKER_URL", "REPLAYBENCH_WORKER_TOKEN"} == set()
     assert (env["GIT_CONFIG_GLOBAL"], env["GIT_TERMINAL_PROMPT"]) == ("/dev/null", "0")
+
+
+def test_how_a_machines_own_libraries_are_set_up_reaches_the_tests() -> None:
+    """An image's MPI ends the process without its own settings; what an operator switched off in NCCL stays off."""
+    machine = {"OMPI_MCA_plm": "isolated", "PMIX_MCA_gds": "hash", "NCCL_NVLS_ENABLE": "0", "NVSHMEM_DISABLE_NVLS": "1"}
+    env = for_tests(WORKERS | machine, folder=Path("/a"), bins=[], suite_env={}, mounts={}, devices=[])
+    assert machine.items() <= env.items()
+
+
+def test_an_operator_lets_further_variables_through_and_never_the_workers_own() -> None:
+    """Patterns name them; the worker's settings and the device lease stay its own, whatever the pattern."""
+    env = for_tests(
+        WORKERS | {"HF_HOME": "/hub"},
+        passed=["HF_*", "*"],
+        folder=Path("/a"),
+        bins=[],
+        suite_env={},
+        mounts={},
+        devices=[],
+    )
+    assert env["HF_HOME"] == "/hub"
+    assert env.keys() & {"BROKER_URL", "REPLAYBENCH_WORKER_TOKEN"} == set()
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
