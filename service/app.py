@@ -15,6 +15,7 @@ from service.dispatch.broker import Broker
 from service.dispatch.sweep import Sweep
 from service.errors import DatabaseUnavailable
 from service.jobs import endpoints as jobs
+from service.pages import endpoints as pages
 from service.repositories import endpoints as repositories
 from service.results import endpoints as results
 from service.settings import Settings, load
@@ -36,7 +37,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if database.embedded:
             await run_in_threadpool(upgrade, settings.database)
-        app.state.tokens = tokens.ensure(settings.data_dir)
+        app.state.tokens = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
         sweep = Sweep(database, broker, settings)
         sweep.start()
         yield
@@ -47,8 +48,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app = FastAPI(title="Replaybench", version=version("replaybench"), lifespan=lifespan)
     app.state.settings, app.state.database = settings, database
     error_handlers.install(app)
-    for router in (repositories.router, jobs.router, results.router, results.worker_router, workers.router):
-        app.include_router(router)
+    for part in (repositories, jobs, results, workers, pages):
+        app.include_router(part.router)
+    app.include_router(results.worker_router)
 
     @app.get("/api/v1/health", tags=["health"])
     def health() -> dict[str, str | int]:

@@ -15,6 +15,7 @@ from service.settings import Settings
 from service.tokens import Scope, Tokens, path
 
 COOKIE = "replaybench_session"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def get_settings(request: Request) -> Settings:
@@ -43,11 +44,16 @@ DatabaseDep = Annotated[Database, Depends(get_database)]
 
 
 def token_of(request: Request) -> str | None:
-    """The caller's token: ``Authorization: Bearer …``, or a signed-in browser's cookie."""
+    """The caller's token: ``Authorization: Bearer …``, or a signed-in browser's cookie.
+
+    A cookie goes along with requests that a page of another port of this host makes, SameSite or not; so one that
+    changes something counts only where the browser says that our own page made the request.
+    """
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token:
         return token.strip()
-    return request.cookies.get(COOKIE)
+    own = request.method in SAFE_METHODS or request.headers.get("sec-fetch-site") in {"same-origin", "none"}
+    return request.cookies.get(COOKIE) if own else None
 
 
 def _require(request: Request, scope: Scope) -> None:

@@ -22,6 +22,7 @@ def _data_dir() -> Path:
 class Settings(BaseSettings):
     """Everything that an operator can set. Durations are in seconds.
 
+    A token that is set takes the place of the one in the data directory: 24 characters at least, no spaces.
     ``lease_s`` is how long an attempt lives without a word from its worker; a worker speaks three times in that span.
     ``claim_cap`` is how often a cell is handed out before broken workers alone decide it.
     """
@@ -37,7 +38,8 @@ class Settings(BaseSettings):
     )
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
-    public_url: str = ""
+    submit_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
+    worker_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
     lease_s: Annotated[float, Field(gt=0)] = 45.0
     sweep_s: Annotated[float, Field(gt=0)] = 2.0
     claim_cap: Annotated[int, Field(ge=1)] = 3
@@ -54,8 +56,8 @@ class Settings(BaseSettings):
 
     @property
     def url(self) -> str:
-        """The address under which people reach the service."""
-        return (self.public_url or f"http://{self.host}:{self.port}").rstrip("/")
+        """Where a service with these settings answers on this machine."""
+        return f"http://{self.host}:{self.port}"
 
 
 def load() -> Settings:

@@ -38,13 +38,16 @@ class Tokens:
         return found
 
 
-def ensure(data_dir: Path) -> Tokens:
-    """The tokens of a data directory, made where they are missing.
+def ensure(data_dir: Path, submit: str = "", worker: str = "") -> Tokens:
+    """The tokens given, and for the others those of the data directory, made where they are missing.
 
     Raises:
         OSError: the directory cannot be written.
     """
-    return Tokens(submit=_ensure(path(data_dir, Scope.SUBMIT)), worker=_ensure(path(data_dir, Scope.WORKER)))
+    return Tokens(
+        submit=submit or _ensure(path(data_dir, Scope.SUBMIT)),
+        worker=worker or _ensure(path(data_dir, Scope.WORKER)),
+    )
 
 
 def _ensure(file: Path) -> str:

@@ -41,11 +41,11 @@ def list_cases(
     attempt: Id,
     database: DatabaseDep,
     outcome: Outcome | None = None,
-    last: bool | None = True,
+    last: bool = True,
     after: Annotated[int, Query(ge=0, le=MOST_ID)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Page[CaseOutput]:
-    """An attempt's observations, those that count unless ``last`` is false (earlier ones)."""
+    """An attempt's observations, those that count; with ``last=false`` also those that a later one replaced."""
     with database.read() as session:
         return views.list_cases(session, attempt, outcome=outcome, last=last, after=after, limit=limit)
 

@@ -50,11 +50,11 @@ def list_cases(
     attempt_id: int,
     *,
     outcome: Outcome | None = None,
-    last: bool | None = True,
+    last: bool = True,
     after: int = 0,
     limit: int = 200,
 ) -> Page[CaseOutput]:
-    """An attempt's observations in the order of their storing, those that count unless ``last`` says otherwise.
+    """An attempt's observations in the order of their storing; without ``last``, also those that a later one replaced.
 
     Raises:
         NotFound: there is no such attempt.
@@ -64,8 +64,8 @@ def list_cases(
     statement = select(Case).where(Case.attempt_id == attempt_id, Case.id > after).order_by(Case.id).limit(limit + 1)
     if outcome is not None:
         statement = statement.where(Case.outcome == outcome)
-    if last is not None:
-        statement = statement.where(Case.last.is_(last))
+    if last:
+        statement = statement.where(Case.last)
     cases = session.scalars(statement).all()
     page = [CaseOutput.model_validate(case) for case in cases[:limit]]
     return Page(items=page, next=f"after={page[-1].id}" if len(cases) > limit else None)

@@ -1,0 +1,84 @@
+"""One layout's place in a network's replay: what was seen of it, its recording, its counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from graphreplay.gradients import Demand
+from graphreplay.labels import Label
+from graphreplay.layout import Layout, TensorForm
+from graphreplay.recording import Recording
+from graphreplay.report import LayoutReport
+
+
+class Entry:
+    """One layout's state. Either retired, or with a recording, or still being watched."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.recording: Recording | None = None
+        self.retired: Label | None = None
+        self.recorded = 0
+        self.replayed = 0
+        self.recomputed = 0
+        self.native: Counter[str] = Counter()
+        self.sightings = 0
+        self.sighting: Sighting | None = None
+
+    @property
+    def demand(self) -> Demand:
+        """Which outputs received a gradient in the last native pass, and in which form."""
+        return () if self.sighting is None else tuple(self.sighting.forms)
+
+    @property
+    def several_backwards(self) -> bool:
+        """Whether the last native pass was gone through backward more than once."""
+        return self.sighting is not None and len(self.sighting.tasks) > 1
+
+    def report(self) -> LayoutReport:
+        """The counts so far."""
+        return LayoutReport(str(self.layout), self.recorded, self.replayed, self.recomputed, dict(self.native))
+
+
+class Backwards:
+    """Tells forwards apart that share one backward: a weight's gradients from both are summed in one go natively, and a
+    replay brings its own sum already finished, so that the order of the additions differs."""
+
+    def __init__(self, on_shared: Callable[[], None]) -> None:
+        self._on_shared = on_shared
+        self._task = -1
+        self._forward: object = None
+
+    def note(self, forward: object) -> int:
+        """Take down that the running backward has reached `forward`. Returns the backward's number."""
+        # torch's own register_multi_grad_hook tells backwards apart by it.
+        task = torch._C._current_graph_task_id()
+        if task == self._task and forward is not self._forward:
+            self._on_shared()
+        self._task, self._forward = task, forward
+        return task
+
+
+class Sighting:
+    """One native pass, watched by hooks on its outputs, which leave the autograd graph as it is."""
+
+    def __init__(self, entry: Entry | None, outputs: list[torch.Tensor], backwards: Backwards) -> None:
+        self.forms: list[TensorForm | None] = [None] * len(outputs)
+        self.tasks: set[int] = set()
+        self._key = object()
+        self._entry = entry
+        self._backwards = backwards
+        for index, output in enumerate(outputs):
+            if output.requires_grad:
+                output.register_hook(partial(self._note, index))
+
+    def _note(self, index: int, gradient: torch.Tensor) -> None:
+        if not self.tasks and self._entry is not None:
+            self._entry.sightings += 1
+            self._entry.sighting = self
+        self.tasks.add(self._backwards.note(self._key))
+        self.forms[index] = TensorForm.of(gradient)

@@ -1,0 +1,68 @@
+"""The books of a network's replay: its layouts, and what was given up and why."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from graphreplay.entry import Entry
+from graphreplay.errors import RetiredError, UnrecordableError
+from graphreplay.labels import Label
+from graphreplay.layout import Layout
+from graphreplay.options import ReplayOptions
+from graphreplay.report import Report, Retirement
+
+_log = logging.getLogger("graphreplay")
+EVERYTHING = "*"
+
+
+class Ledger:
+    """Entries by layout, retirements in their order, and forwards that ran native outside of any layout."""
+
+    def __init__(self, options: ReplayOptions) -> None:
+        self._options = options
+        self.entries: dict[Layout, Entry] = {}
+        self.native: Counter[str] = Counter()
+        self._retirements: list[Retirement] = []
+
+    def entry(self, layout: Layout) -> Entry:
+        """The layout's entry; a new one within the cap.
+
+        Raises:
+            UnrecordableError: The layout is new and the cap is reached.
+        """
+        entry = self.entries.get(layout)
+        if entry is None:
+            if len(self.entries) >= self._options.layouts:
+                raise UnrecordableError(Label.LAYOUTS, f"layouts={self._options.layouts}, then came {layout}")
+            entry = self.entries[layout] = Entry(layout)
+        return entry
+
+    def retire(self, entry: Entry, label: Label, reason: str, error: BaseException | None = None) -> None:
+        """Give one layout up; the others live on.
+
+        Raises:
+            RetiredError: With `strict=True`, from `error`.
+        """
+        entry.retired = label
+        self._note(Retirement(str(entry.layout), label, reason), error)
+
+    def retire_all(self, label: Label, reason: str, error: BaseException | None = None) -> None:
+        """Say, once for each label, that the network as a whole runs native.
+
+        Raises:
+            RetiredError: With `strict=True`, from `error`.
+        """
+        if not any(one.layout == EVERYTHING and one.label is label for one in self._retirements):
+            self._note(Retirement(EVERYTHING, label, reason), error)
+
+    def _note(self, retirement: Retirement, error: BaseException | None) -> None:
+        self._retirements.append(retirement)
+        _log.warning("replay retired %s as %s: %s", retirement.layout, retirement.label.value, retirement.reason)
+        if self._options.strict:
+            raise RetiredError(retirement.layout, retirement.label, retirement.reason) from error
+
+    def report(self) -> Report:
+        """Everything so far."""
+        layouts = tuple(entry.report() for entry in self.entries.values())
+        return Report(layouts, tuple(self._retirements), dict(self.native))

@@ -1,0 +1,288 @@
+"""The core: one network whose training forwards are recorded and replayed, in any loop."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from graphreplay.capability import has_bfloat16
+from graphreplay.capture import Recorder
+from graphreplay.entry import Backwards, Entry, Sighting
+from graphreplay.errors import OptionError, UnrecordableError
+from graphreplay.gradients import GradientMemory, reclaim
+from graphreplay.labels import Label
+from graphreplay.layout import Layout
+from graphreplay.ledger import Ledger
+from graphreplay.options import ReplayOptions
+from graphreplay.recording import Recording, record
+from graphreplay.replaying import Replay, Turn
+from graphreplay.report import Report
+from graphreplay.route import Route
+from graphreplay.structure import flatten, rebuild
+from graphreplay.wiring import Wiring
+
+# A recording that went stale is made anew; weights that move more often than this are moving all the time.
+_MOVES = 4
+# Recomputing costs a forward more than native. A few odd batches are worth it, a habit is not.
+_RECOMPUTES = 8
+
+
+class NetworkReplay:
+    """Replays one network's training forward and backward.
+
+    While attached, `network(...)` goes through it. It is not a module and never becomes one: the network keeps its
+    class, its children, its state_dict. Forwards in evaluation or without gradients run native. What must not change
+    while a forward awaits its backward is what autograd forbids natively too: the weights.
+
+    Args:
+        network: The module whose `forward` is recorded. It may move between devices, before and after.
+        **options: See `ReplayOptions`.
+
+    Raises:
+        OptionError: An option is wrong, or the network cannot be recorded at all.
+
+    Example:
+        >>> with NetworkReplay(network) as replay:
+        ...     for images, targets in batches:
+        ...         loss(network(images), targets).backward()
+        >>> print(replay.report())
+    """
+
+    def __init__(self, network: nn.Module, **options: Any) -> None:
+        _require_recordable(network)
+        self.network = network
+        self.options = ReplayOptions.from_keywords(options)
+        self._ledger = Ledger(self.options)
+        self._wiring = Wiring(network)
+        self._route: Route | None = None
+        self._recorder: Recorder | None = None
+        self._turn: weakref.ref[Turn] | None = None
+        self._lent: set[GradientMemory] = set()
+        self._backwards = Backwards(self._retire_overlapping)
+        self._stream: torch.cuda.Stream | None = None
+        self._final: Label | None = None
+
+    def attach(self) -> NetworkReplay:
+        """Send the network's forwards through here, until `detach`."""
+        if self._route is None:
+            self._route = Route(self.network, self.forward)
+        return self
+
+    def detach(self) -> None:
+        """Give the network its own forward back. Recordings stay, for another `attach`."""
+        if self._route is not None:
+            self._route.remove()
+            self._route = None
+
+    def close(self) -> None:
+        """Detach, and give back all memory; the report stays. A backward still to come keeps what it needs.
+
+        All graphs go at once, after the GPU has finished: see `Recorder` on what destroying one of them does.
+        """
+        self.detach()
+        if self._recorder is not None:
+            torch.cuda.synchronize(self._recorder.device)
+        for entry in self._ledger.entries.values():
+            entry.recording = None
+        self._lent.clear()
+        self._recorder = None
+
+    def __enter__(self) -> NetworkReplay:
+        return self.attach()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NetworkReplay:
+        return NetworkReplay(copy.deepcopy(self.network, memo), **asdict(self.options))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self.network, asdict(self.options))
+
+    def report(self) -> Report:
+        """Counts and retirements so far."""
+        return self._ledger.report()
+
+    def retire(self, label: Label) -> None:
+        """Give replay up for the whole network, for good.
+
+        Raises:
+            RetiredError: With `strict=True`.
+        """
+        self._final = label
+        self._ledger.retire_all(label, label.reason)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """One training forward: replayed where a recording serves it, else native, and right in both cases.
+
+        Raises:
+            RetiredError: With `strict=True`, where something would be retired.
+        """
+        native = self.network.forward if self._route is None else self._route.native
+        if not torch.is_grad_enabled() or not self.network.training:
+            self._ledger.native["evaluation"] += 1
+            return self._watched(None, native(*args, **kwargs))
+        try:
+            recorder = self._ready_recorder()
+            layout, tensors = Layout.of(args, kwargs, self._wiring.training())
+            entry = self._ledger.entry(layout)
+        except UnrecordableError as refusal:
+            self._ledger.retire_all(refusal.label, str(refusal), refusal)
+            self._ledger.native[refusal.label.value] += 1
+            return self._watched(None, native(*args, **kwargs))
+        served = self._recording_or_cause(entry, recorder, tensors, native)
+        if isinstance(served, Recording):
+            return self._replay(entry, served, tensors)
+        entry.native[served] += 1
+        return self._watched(entry, native(*args, **kwargs))
+
+    def _ready_recorder(self) -> Recorder:
+        """Where to record the network, unless something forbids it whatever its inputs.
+
+        Raises:
+            UnrecordableError: With the reason.
+        """
+        if self._final is not None:
+            raise UnrecordableError(self._final)
+        self._wiring.refresh()
+        device = self._wiring.device()
+        if device is None or device.type != "cuda":
+            raise UnrecordableError(Label.DEVICE, f"its weights are on {device}")
+        if self._wiring.hooked():
+            raise UnrecordableError(Label.HOOKS)
+        if self._recorder is None or self._recorder.device != device:
+            self._recorder = Recorder(device)
+        return self._recorder
+
+    def _recording_or_cause(
+        self, entry: Entry, recorder: Recorder, tensors: list[torch.Tensor], native: Callable[..., Any]
+    ) -> Recording | str:
+        """The recording that serves this forward, made now if need be; else the cause for which it runs native."""
+        if entry.retired is not None:
+            return entry.retired.value
+        turn = None if self._turn is None else self._turn()
+        if turn is not None and not turn.spent:
+            return "overlapping"
+        if torch.cuda.is_current_stream_capturing():
+            return "capturing"
+        if not reclaim(self._wiring.parameters(), self._lent):
+            return "gradients-held"
+        self._lent.clear()
+        if entry.recording is None or entry.recording.fingerprint != self._wiring.fingerprint():
+            if entry.sightings < self.options.sightings:
+                return "observed"
+            self._record(entry, recorder, tensors, native)
+        return entry.recording or Label(entry.retired).value
+
+    def _record(
+        self, entry: Entry, recorder: Recorder, tensors: list[torch.Tensor], native: Callable[..., Any]
+    ) -> None:
+        """Make the entry's recording, or retire it."""
+        entry.recording = None
+        try:
+            self._require_layout(entry, recorder.device)
+            entry.recording = record(
+                self._wiring,
+                native,
+                recorder,
+                entry.layout,
+                demand=entry.demand,
+                inputs=tensors,
+                warmup=self.options.warmup,
+            )
+        except UnrecordableError as refusal:
+            self._ledger.retire(entry, refusal.label, str(refusal), refusal)
+        # Whatever the network's own code raises while it is recorded: the native run decides what becomes of the fit.
+        except Exception as error:  # noqa: BLE001
+            self._ledger.retire(entry, Label.CAPTURE, f"{Label.CAPTURE.reason}: {_first_cause(error)}", error)
+        else:
+            entry.recorded += 1
+
+    def _require_layout(self, entry: Entry, device: torch.device) -> None:
+        """Refuse what can be known of this layout before anything is captured.
+
+        Raises:
+            UnrecordableError: With the reason.
+        """
+        if entry.recorded >= _MOVES:
+            raise UnrecordableError(Label.MOVED, f"recorded {entry.recorded} times")
+        if entry.several_backwards:
+            raise UnrecordableError(Label.BACKWARDS)
+        if any(form.device != device for form in entry.layout.tensors):
+            raise UnrecordableError(Label.STRUCTURE, f"an input is not on {device}")
+        if any(tensor.device != device for tensor in self._wiring.tensors()):
+            raise UnrecordableError(Label.DEVICE, f"a weight or buffer is not on {device}")
+        if entry.layout.uses(torch.bfloat16) and not has_bfloat16(device):
+            raise UnrecordableError(Label.BF16)
+
+    def _replay(self, entry: Entry, recording: Recording, tensors: list[torch.Tensor]) -> Any:
+        """Replay the entry's forward; its backward follows through autograd."""
+        self._follow_stream(recording.device)
+        turn = Turn(recording, entry.layout, self._wiring, partial(self._note_backward, entry))
+        self._turn = weakref.ref(turn)
+        outputs = Replay.apply(turn, len(tensors), *tensors, *turn.weights)
+        entry.replayed += 1
+        return rebuild(recording.node, outputs)
+
+    def _follow_stream(self, device: torch.device) -> None:
+        """Order this replay behind the last one, which may have run on another stream in the same memory."""
+        stream = torch.cuda.current_stream(device)
+        if self._stream is not None and self._stream != stream:
+            stream.wait_stream(self._stream)
+        self._stream = stream
+
+    def _note_backward(self, entry: Entry, turn: Turn, fits: bool) -> None:
+        """Take down a backward that reached a replayed forward, and whether the recorded one serves it."""
+        self._backwards.note(turn.key)
+        if fits:
+            self._lent.add(turn.recording.memory)
+            return
+        entry.recomputed += 1
+        if entry.recomputed > _RECOMPUTES and entry.retired is None:
+            self._ledger.retire(entry, Label.GRADIENTS, f"{Label.GRADIENTS.reason}: {entry.recomputed} times")
+
+    def _retire_overlapping(self) -> None:
+        if self._final is None:
+            self.retire(Label.OVERLAPPING)
+
+    def _watched(self, entry: Entry | None, result: Any) -> Any:
+        """Watch a native forward, to learn what its backward asks for, and which forwards share one backward."""
+        if self._recorder is None or self._final is not None or not torch.is_grad_enabled():
+            return result
+        outputs: list[torch.Tensor] = []
+        try:
+            flatten(result, outputs)
+            if not any(output.requires_grad for output in outputs):
+                raise UnrecordableError(Label.STRUCTURE, "no output requires a gradient")
+        except UnrecordableError as refusal:
+            if entry is not None and entry.retired is None:
+                self._ledger.retire(entry, refusal.label, str(refusal), refusal)
+        else:
+            Sighting(entry, outputs, self._backwards)
+        return result
+
+
+def _require_recordable(network: object) -> None:
+    if not isinstance(network, nn.Module):
+        raise OptionError(f"network={network!r} must be a torch.nn.Module")
+    if isinstance(network, torch.jit.ScriptModule) or hasattr(network, "_orig_mod"):
+        raise OptionError(f"network is a compiled {type(network).__name__}; hand over the module it was made from")
+
+
+def _unpickled(network: nn.Module, options: dict[str, Any]) -> NetworkReplay:
+    return NetworkReplay(network, **options)
+
+
+def _first_cause(error: BaseException) -> str:
+    """The first line of the error that began it: ending a broken capture raises another one on top."""
+    while error.__context__ is not None:
+        error = error.__context__
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"

@@ -1,0 +1,241 @@
+"""One layout's captured forward and backward, and how it is made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from graphreplay.capture import Recorder, quiet_collector
+from graphreplay.errors import UnrecordableError
+from graphreplay.gradients import Demand, GradientMemory, StaticGradient
+from graphreplay.labels import Label
+from graphreplay.layout import Layout, TensorForm
+from graphreplay.preservation import preserved
+from graphreplay.structure import Node, flatten, rebuild
+from graphreplay.wiring import Wiring
+
+
+class _Shim(nn.Module):
+    """Holds the network for `functional_call`, which would otherwise call the replaced `network.forward`."""
+
+    def __init__(self, network: nn.Module, native: Callable[..., Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.native = native
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.native(*args, **kwargs)
+
+
+class Pass:
+    """The network's forward and backward, over detached aliases of its weights.
+
+    Aliases share the weights' memory but not their autograd nodes. A loss that is still alive holds AccumulateGrad
+    nodes of the caller's stream, with which the capture of a backward fails (pytorch#180090).
+    """
+
+    def __init__(self, wiring: Wiring, native: Callable[..., Any], layout: Layout) -> None:
+        self._shim = _Shim(wiring.network, native)
+        self._layout = layout
+        self._aliases = {f"network.{name}": held.detach().requires_grad_() for name, held in wiring.weights()}
+
+    def forward(self, inputs: Sequence[torch.Tensor]) -> tuple[Node, list[torch.Tensor]]:
+        """Call the network; its outputs, taken apart."""
+        args, kwargs = rebuild(self._layout.inputs, inputs)
+        outputs: list[torch.Tensor] = []
+        node = flatten(functional_call(self._shim, self._aliases, args, kwargs), outputs)
+        return node, outputs
+
+    def targets(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What the backward computes gradients of: the inputs that want one, then the weights."""
+        return [tensor for tensor in inputs if tensor.requires_grad] + list(self._aliases.values())
+
+    def backward(
+        self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Gradients of `targets`; None for what the given outputs do not depend on.
+
+        Without autocast, as natively: Lightning and torch's own guide call backward outside of the region.
+        """
+        used = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
+        roots, given = zip(*used, strict=True)
+        with torch.autocast("cuda", enabled=False):
+            return torch.autograd.grad(roots, self.targets(inputs), given, allow_unused=True)
+
+
+@dataclass
+class Recording:
+    """One layout's graphs with the memory they read and write.
+
+    Must stay constant between replays: the addresses in `fingerprint`, and everything in the layout. Owned by the
+    recording and overwritten by its next replay: `inputs`, `outputs`, `incoming`, `gradients`. Outputs are handed out
+    as copies; gradients are handed out as they are, except where `copied` says that two share memory, and
+    `reclaim` moves the adopted ones away before the next replay.
+    Torn down with the other recordings of its network, by the `Recorder`, which also holds the graphs.
+    """
+
+    device: torch.device
+    node: Node
+    inputs: list[torch.Tensor]
+    outputs: list[torch.Tensor]
+    forms: list[TensorForm]
+    plain: list[int]
+    incoming: list[StaticGradient | None]
+    gradients: tuple[torch.Tensor | None, ...]
+    copied: frozenset[int]
+    passes: Pass
+    graphs: tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]
+    memory: GradientMemory
+    fingerprint: tuple[tuple[int, bool], ...] = ()
+    demand: Demand = ()
+    draws: bool = False
+
+    def replay_forward(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copy the inputs in, replay, and copy the outputs out."""
+        if self.inputs:
+            torch._foreach_copy_(self.inputs, [tensor.detach() for tensor in inputs])
+        self.graphs[0].replay()
+        outputs = [form.empty() for form in self.forms]
+        torch._foreach_copy_(outputs, self.outputs)
+        return outputs
+
+    def replay_backward(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+        """Copy the gradients of the outputs in, replay, and hand out the gradients of inputs and weights."""
+        slots = [
+            static.slot(gradient)
+            for static, gradient in zip(self.incoming, gradients, strict=True)
+            if static is not None and gradient is not None
+        ]
+        torch._foreach_copy_([target for target, _ in slots], [source for _, source in slots])
+        self.graphs[1].replay()
+        return [
+            gradient if gradient is None else gradient.clone() if index in self.copied else gradient.detach()
+            for index, gradient in enumerate(self.gradients)
+        ]
+
+
+def record(
+    wiring: Wiring,
+    native: Callable[..., Any],
+    recorder: Recorder,
+    layout: Layout,
+    *,
+    demand: Demand,
+    inputs: Sequence[torch.Tensor],
+    warmup: int,
+) -> Recording:
+    """Capture the network for `layout`. The network, the generators and `inputs` are afterwards as they were.
+
+    Args:
+        wiring: The network.
+        native: Its own forward.
+        recorder: Stream and pool.
+        layout: The call's layout.
+        demand: Which outputs receive gradients, and in which form.
+        inputs: The call's tensors; their values are used for the warm-up.
+        warmup: How many passes to run before the capture.
+
+    Raises:
+        UnrecordableError: The forward does something that a replay would not do again.
+        Exception: Whatever the network raises while it is captured.
+    """
+    with torch.cuda.device(recorder.device), quiet_collector(), preserved(wiring, recorder.device) as before:
+        passes = Pass(wiring, native, layout)
+        static = [_static_input(tensor, form) for tensor, form in zip(inputs, layout.tensors, strict=True)]
+        versions = [tensor._version for tensor in static]
+        torch.clear_autocast_cache()
+        try:
+            with recorder.on_stream():
+                incoming = _warm_up(passes, static, demand, warmup)
+            draws = before.draws_on_device()
+            torch.cuda.synchronize(recorder.device)
+            torch.cuda.empty_cache()
+            with recorder.on_stream():
+                recording = _capture(passes, recorder, static, incoming)
+        finally:
+            torch.clear_autocast_cache()
+        before.require_unchanged()
+        if versions != [tensor._version for tensor in static]:
+            raise UnrecordableError(Label.INPUT)
+        return replace(recording, fingerprint=wiring.fingerprint(), demand=demand, draws=draws)
+
+
+def _static_input(tensor: torch.Tensor, form: TensorForm) -> torch.Tensor:
+    return form.empty().copy_(tensor.detach()).requires_grad_(form.requires_grad)
+
+
+def _warm_up(passes: Pass, inputs: Sequence[torch.Tensor], demand: Demand, count: int) -> list[StaticGradient | None]:
+    """Run the passes, each forward and backward; return the static incoming gradients they used."""
+    incoming = [None if form is None else StaticGradient(form) for form in demand]
+    for _ in range(count):
+        _, outputs = passes.forward(inputs)
+        passes.backward(inputs, outputs, _tensors(incoming))
+        del outputs
+        torch.clear_autocast_cache()
+    return incoming
+
+
+def _tensors(incoming: Sequence[StaticGradient | None]) -> list[torch.Tensor | None]:
+    return [None if static is None else static.tensor for static in incoming]
+
+
+def _capture(
+    passes: Pass, recorder: Recorder, inputs: list[torch.Tensor], incoming: list[StaticGradient | None]
+) -> Recording:
+    """Capture forward and backward. The autograd graph between them is dropped, so that later captures in the pool
+    reuse the memory of its activations; that is safe because only one forward at a time awaits its backward."""
+    forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+    with recorder.capture(forward):
+        node, outputs = passes.forward(inputs)
+    torch.clear_autocast_cache()
+    with recorder.capture(backward):
+        gradients = passes.backward(inputs, outputs, _tensors(incoming))
+    kept = [output.detach() for output in outputs]
+    forms = [TensorForm.of(output) for output in kept]
+    for form in forms:
+        form.require_writable()
+    copied = _copied(gradients, sum(tensor.requires_grad for tensor in inputs), incoming)
+    plain = [index for index, output in enumerate(outputs) if not output.requires_grad]
+    lent = [one for index, one in enumerate(gradients) if one is not None and index not in copied]
+    return Recording(
+        device=recorder.device,
+        node=node,
+        inputs=inputs,
+        outputs=kept,
+        forms=forms,
+        plain=plain,
+        incoming=incoming,
+        gradients=gradients,
+        copied=copied,
+        passes=passes,
+        graphs=(forward, backward),
+        memory=GradientMemory(lent),
+    )
+
+
+def _copied(
+    gradients: Sequence[torch.Tensor | None], inputs: int, incoming: Sequence[StaticGradient | None]
+) -> frozenset[int]:
+    """Which gradients must be handed out as copies.
+
+    Those whose memory serves twice: two weights may receive one tensor (a + b), or the incoming gradient itself;
+    natively autograd copies it when it becomes `.grad`. And those of the inputs, which go on into graphs of unknown
+    life.
+    """
+    uses = Counter(_address(tensor) for tensor in gradients if tensor is not None)
+    uses.update(_address(static.tensor) for static in incoming if static is not None)
+    return frozenset(
+        index
+        for index, tensor in enumerate(gradients)
+        if tensor is not None and (index < inputs or uses[_address(tensor)] > 1)
+    )
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -1,0 +1,132 @@
+"""The commands about jobs that exist: `watch`, `table`, `export`, `cancel`, `rerun`, `jobs`."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.options import JobId, Json, Url
+
+
+class Format(enum.StrEnum):
+    """How a table is written."""
+
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    JSON = "json"
+
+
+def watch(job: JobId, *, json: Json = False, url: Url = None) -> None:
+    """Follow a job to its end. Exits 0 if it passed, 1 if a test failed, 2 if it is broken, 130 if it was cancelled."""
+    from service.cli import watching
+    from service.cli.connect import connect
+
+    with connect(url) as client:
+        raise typer.Exit(watching.follow(client, job, json=json))
+
+
+def table(
+    job: JobId,
+    *,
+    form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TEXT,
+    url: Url = None,
+) -> None:
+    """Print a job's table."""
+    from service.cli import output
+    from service.cli.connect import connect
+    from service.cli.render import result_table
+
+    with connect(url) as client:
+        if form is Format.TEXT:
+            result = client.table(job)
+            output.show(result, result_table(result), json=False)
+        else:
+            typer.echo(client.table_text(job, form.value).rstrip("\n"))
+
+
+def export(
+    job: JobId,
+    *,
+    output: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    url: Url = None,
+) -> None:
+    """Export a job's evidence: its table with the attempts and cases behind every row, as JSON that can be checked."""
+    from service.cli.connect import connect
+    from service.cli.errors import UserError
+    from service.client.evidence import export as read
+
+    with connect(url) as client:
+        text = read(client, job).model_dump_json(indent=1)
+    if output is None:
+        typer.echo(text)
+        return
+    try:
+        output.write_text(f"{text}\n")
+    except OSError as error:
+        raise UserError(f"{output} cannot be written: {error.strerror}; name another file with --output") from error
+
+
+def cancel(job: JobId, *, json: Json = False, url: Url = None) -> None:
+    """Cancel a job: what runs is stopped, what waits never starts."""
+    from service.cli import output
+    from service.cli.connect import connect
+
+    with connect(url) as client:
+        made = client.cancel(job)
+    output.show(made, f"job {made.id} {made.state}", json=json)
+
+
+def rerun(
+    job: JobId,
+    *,
+    cell: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="A cell's number; several are allowed. Default: those that did not pass.", show_default=False
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Follow it to its end, as `watch` does.")] = False,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """Run cells of a job again."""
+    from service.cli import output, watching
+    from service.cli.connect import connect
+
+    with connect(url) as client:
+        made = client.rerun(job, cell or None)
+        if watch:
+            raise typer.Exit(watching.follow(client, job, json=json))
+    output.show(made, f"job {made.id} {made.state}: {client.page(made.url)}", json=json)
+
+
+def jobs(
+    *,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=200)] = 20,
+    before: Annotated[int | None, typer.Option(help="Only jobs older than this one.", show_default=False)] = None,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """List the latest jobs, newest first."""
+    from service.cli import output
+    from service.cli.connect import connect
+    from service.cli.render import jobs_table
+
+    with connect(url) as client:
+        page = client.jobs(limit=limit, before=before)
+    output.show(page.items, jobs_table(page.items), json=json)
+
+
+def workers(*, json: Json = False, url: Url = None) -> None:
+    """List the workers, and what each can serve."""
+    from service.cli import output
+    from service.cli.connect import connect
+    from service.cli.render import workers_table
+
+    with connect(url) as client:
+        known = client.workers()
+    output.show(known, workers_table(known), json=json)

@@ -1,0 +1,75 @@
+"""`replaybench`: the command line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from service.cli import jobs, parts, repos
+from service.cli.errors import UserError
+from service.cli.submit import submit
+from service.client.errors import ClientError, ProblemError
+
+USAGE = 2
+
+app = typer.Typer(
+    name="replaybench",
+    help="Runs a commit's suites over a matrix of runtimes, and keeps the pass/fail tables as evidence.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+_START, _JOBS, _OPERATE = "Start", "Jobs", "Operate"
+
+app.command(rich_help_panel=_START)(parts.up)
+app.command(rich_help_panel=_JOBS)(submit)
+for _command in (jobs.watch, jobs.table, jobs.export, jobs.cancel, jobs.rerun, jobs.jobs):
+    app.command(rich_help_panel=_JOBS)(_command)
+app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
+app.command(rich_help_panel=_OPERATE)(jobs.workers)
+app.command(rich_help_panel=_OPERATE)(parts.serve)
+app.command(
+    rich_help_panel=_OPERATE,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(parts.worker)
+app.add_typer(parts.db, name="db", rich_help_panel=_OPERATE)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"replaybench {version('replaybench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Runs a command; what a user can put right ends in one message and exit code 2, never in a traceback."""
+    try:
+        app()
+    except ProblemError as error:
+        hint = "; set REPLAYBENCH_TOKEN to the submit token" if error.status == 401 else ""
+        _refuse(f"{error}{hint}")
+    except (UserError, ClientError) as error:
+        _refuse(str(error))
+
+
+def _refuse(message: str) -> None:
+    typer.echo(f"replaybench: {message}", err=True)
+    sys.exit(USAGE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="REPLAYBENCH_URL",
+        help="The service's address. Without it: the one that `replaybench up` noted in the data directory.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's number.", min=1, show_default=False)]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        envvar="REPLAYBENCH_DATA_DIR",
+        help="Where database, tokens and logs are. Default: replaybench in the user's data directory.",
+        show_default=False,
+    ),
+]

@@ -1,0 +1,89 @@
+"""The commands that run the system or a part of it: `up`, `serve`, `worker`, `db`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from service.cli.options import DataDir
+
+db = typer.Typer(help="The database.", no_args_is_help=True)
+
+
+def up(
+    *,
+    data_dir: DataDir = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="The service's port; 0 takes a free one. Default: REPLAYBENCH_PORT, else 8321.", min=0, max=65535
+        ),
+    ] = None,
+    no_worker: Annotated[bool, typer.Option("--no-worker", help="Only broker and service.")] = False,
+) -> None:
+    """Run the whole system on this machine's loopback interface: broker, service, one worker, SQLite."""
+    from service.cli.connect import load_settings
+    from service.cli.errors import UserError
+    from service.up import embedded
+    from service.up.errors import UpError
+
+    known = load_settings()
+    try:
+        code = embedded.run(
+            data_dir or known.data_dir,
+            known.port if port is None else port,
+            worker=not no_worker,
+            say=typer.echo,
+        )
+    except UpError as error:
+        raise UserError(str(error)) from error
+    raise typer.Exit(code)
+
+
+def serve(
+    *,
+    host: Annotated[
+        str | None, typer.Option(help="Default: REPLAYBENCH_HOST, else 127.0.0.1.", show_default=False)
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Default: REPLAYBENCH_PORT, else 8321.", min=0, max=65535, show_default=False)
+    ] = None,
+) -> None:
+    """Run the service alone, on DATABASE_URL and BROKER_URL."""
+    import uvicorn
+
+    from service.app import create_app
+    from service.cli.connect import load_settings
+    from service.logs import configure
+
+    known = load_settings()
+    chosen = {"host": host or known.host, "port": known.port if port is None else port}
+    known = known.model_copy(update=chosen)
+    configure(known.log_level)
+    uvicorn.run(
+        create_app(known),
+        host=known.host,
+        port=known.port,
+        log_level=known.log_level,
+        timeout_graceful_shutdown=3,  # a live stream would otherwise hold a stop for as long as somebody watches
+    )
+
+
+def worker(context: typer.Context) -> None:
+    """Run a worker alone. Its settings are BROKER_URL, REPLAYBENCH_SERVICE_URL and REPLAYBENCH_WORKER_TOKEN_FILE."""
+    import os
+    import sys
+
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "worker", *context.args])  # noqa: S606 -- no shell is wanted
+
+
+@db.command("upgrade")
+def upgrade() -> None:
+    """Bring the database's tables to this version."""
+    from service.cli.connect import load_settings
+    from service.database import upgrade as run
+
+    known = load_settings()
+    run(known.database)
+    typer.echo("the database is up to date")

@@ -1,0 +1,118 @@
+"""Makes a job of what was asked at the command line, and sends it."""
+
+from __future__ import annotations
+
+import base64
+import getpass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from service.cli import checkout as checkouts
+from service.cli.checkout import Checkout
+from service.cli.errors import UserError
+from service.cli.registry import repository_of
+from service.client.client import Client
+from service.jobs.schemas import JobInput, TreeInput
+
+SHOWN_CHANGES = 5
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked."""
+
+    repository: str | None
+    trees: Sequence[str]
+    probes: Sequence[Path]
+    with_plain: bool
+    runtimes: Sequence[str]
+    suites: Sequence[str]
+    include: Sequence[str]
+    exclude: Sequence[str]
+    priority: int
+    label: str | None
+    work_package: str | None
+    reason: str | None
+
+
+def make_job(request: Request, client: Client, folder: Path, note: Callable[[str], None]) -> JobInput:
+    """The job of a request made in a folder; what is left out comes from the checkout there.
+
+    Raises:
+        UserError: the request does not fit together, or there is no checkout to take the rest from.
+    """
+    if request.with_plain and not request.probes:
+        raise UserError("--with-plain goes with --probe: without one, every tree is plain already")
+    probes = [_read_probe(file) for file in request.probes]
+    local = any(checkouts.is_own(ref) for ref in request.trees)
+    checkout = None
+    if request.repository is None or not request.trees or local:
+        checkout = checkouts.read(folder)
+    repository = request.repository
+    if repository is None and checkout is not None:
+        repository = repository_of(client, checkout, note)
+    refs = _refs(request, checkout, note)
+    try:
+        return JobInput(
+            repository=repository or "",
+            trees=[TreeInput(ref=ref, probe=probe) for ref in refs for probe in _with_plain(request, probes)],
+            runtimes=list(request.runtimes) or None,
+            suites=list(request.suites) or None,
+            include=tuple(request.include),
+            exclude=tuple(request.exclude),
+            priority=request.priority,
+            label=request.label,
+            work_package=request.work_package,
+            requested_by=_user(),
+            reason=request.reason,
+        )
+    except ValidationError as error:
+        raise UserError("; ".join(_complaint(problem["loc"], problem) for problem in error.errors())) from error
+
+
+def _refs(request: Request, checkout: Checkout | None, note: Callable[[str], None]) -> list[str]:
+    if checkout is None:
+        return list(request.trees)
+    if request.trees:
+        return [checkout.resolve(ref) for ref in request.trees]
+    if checkout.changed:
+        note(dirty(checkout))
+    return [checkout.head]
+
+
+def dirty(checkout: Checkout) -> str:
+    """Says that the working tree holds what will not be tested."""
+    shown = ", ".join(checkout.changed[:SHOWN_CHANGES])
+    more = len(checkout.changed) - SHOWN_CHANGES
+    files = f"{shown} and {more} more" if more > 0 else shown
+    return f"the checkout differs from its commit ({files}); what is tested is the commit {checkout.head[:7]}"
+
+
+def _with_plain(request: Request, probes: Sequence[bytes]) -> Sequence[bytes | None]:
+    return [None, *probes] if request.with_plain or not probes else probes
+
+
+def _read_probe(file: Path) -> bytes:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UserError(f"--probe {str(file)!r} cannot be read: {error.strerror}") from error
+    if not content.strip():
+        raise UserError(f"--probe {str(file)!r} is empty; make one with `git diff --binary > {file.name}`")
+    return base64.b64encode(content)
+
+
+def _user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        return None
+
+
+def _complaint(place: tuple[int | str, ...], problem: object) -> str:
+    detail = problem if isinstance(problem, dict) else {}
+    key = "--" + str(place[0]).replace("_", "-") if place else "the job"
+    return f"{key} {detail.get('input')!r}: {detail.get('msg')}"

@@ -1,0 +1,233 @@
+"""A typed, synchronous client of the service's API."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from service.client.errors import ClientError, ProblemError, UnreachableError
+from service.client.events import Event, parse
+from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
+from service.repositories.schemas import RepositoryInput, RepositoryOutput
+from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
+from service.schemas import Page
+from service.workers.schemas import WorkerOutput
+
+T = TypeVar("T")
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+STREAM_SILENCE_S = 45.0  # three times the service's keep-alive
+AWAY = frozenset({502, 503, 504})
+
+
+def is_loopback(url: str) -> bool:
+    """Whether an address is this machine's own."""
+    return urlsplit(url).hostname in LOOPBACK
+
+
+class Client:
+    """One service. ``url`` may carry a path, for a service behind a proxy's prefix.
+
+    ``patience_s`` is how long a broken live stream is tried again before it counts as gone.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, *, timeout_s: float = 60.0, patience_s: float = 60.0
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._patience_s = patience_s
+        try:
+            self._http = httpx.Client(
+                base_url=f"{self.url}/api/v1/",
+                headers={"Authorization": f"Bearer {token}"} if token else {},
+                timeout=timeout_s,
+                trust_env=not is_loopback(url),  # a proxy set for the outside world cannot reach this machine
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            raise ClientError(f"address {url!r} is not usable: {error}; give it as http://HOST:PORT") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def page(self, path: str) -> str:
+        """The full address of a page, as answers name them from the service's own root on."""
+        return f"{self.url}{path}" if path.startswith("/") else path
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._http.close()
+
+    def health(self) -> dict[str, Any]:
+        """The service's word on itself; needs no token."""
+        return self._get(dict[str, Any], "health")
+
+    def repositories(self) -> list[RepositoryOutput]:
+        """The registered repositories."""
+        return self._get(list[RepositoryOutput], "repositories")
+
+    def add_repository(self, name: str, url: str) -> RepositoryOutput:
+        """Registers a git URL under a short name."""
+        return self._post(RepositoryOutput, "repositories", RepositoryInput(name=name, url=url).model_dump())
+
+    def submit(self, job: JobInput) -> JobOutput:
+        """Submits a job; ``dry_run`` of the input is ignored."""
+        return self._post(JobOutput, "jobs", job.model_dump(mode="json") | {"dry_run": False})
+
+    def plan(self, job: JobInput) -> PlanOutput:
+        """What a job would become; nothing is stored."""
+        return self._post(PlanOutput, "jobs", job.model_dump(mode="json") | {"dry_run": True})
+
+    def jobs(self, *, limit: int = 50, before: int | None = None) -> Page[JobOutput]:
+        """The latest jobs, newest first."""
+        return self._get(Page[JobOutput], "jobs", limit=limit, before=before)
+
+    def job(self, job: int) -> JobOutput:
+        """A job as it stands."""
+        return self._get(JobOutput, f"jobs/{job}")
+
+    def cells(self, job: int) -> list[CellOutput]:
+        """A job's cells, in the job's order."""
+        return self._get(list[CellOutput], f"jobs/{job}/cells")
+
+    def table(self, job: int) -> TableOutput:
+        """A job's table."""
+        return self._get(TableOutput, f"jobs/{job}/table", format="json")
+
+    def table_text(self, job: int, form: str) -> str:
+        """A job's table as the service writes it: ``json``, ``markdown`` or ``csv``."""
+        return self._send("GET", f"jobs/{job}/table", params={"format": form}).text
+
+    def cancel(self, job: int) -> JobOutput:
+        """Cancels a job."""
+        return self._post(JobOutput, f"jobs/{job}/cancel", {})
+
+    def rerun(self, job: int, cells: list[int] | None = None) -> JobOutput:
+        """Queues cells again: these, or those that ended without passing."""
+        return self._post(JobOutput, f"jobs/{job}/rerun", RerunInput(cells=cells).model_dump())
+
+    def cell(self, cell: int) -> CellOutput:
+        """A cell as it stands."""
+        return self._get(CellOutput, f"cells/{cell}")
+
+    def attempts(self, cell: int) -> list[AttemptOutput]:
+        """A cell's attempts, earliest first."""
+        return self._get(list[AttemptOutput], f"cells/{cell}/attempts")
+
+    def attempt(self, attempt: int) -> AttemptOutput:
+        """An attempt as it stands."""
+        return self._get(AttemptOutput, f"attempts/{attempt}")
+
+    def cases(self, attempt: int, *, outcome: str | None = None, last: bool = True) -> Iterator[CaseOutput]:
+        """The cases of an attempt, page after page. ``last`` leaves out observations that a later one replaced."""
+        query: dict[str, str | int | bool | None] = {"outcome": outcome, "last": last, "limit": 200}
+        while True:
+            page = self._get(Page[CaseOutput], f"attempts/{attempt}/cases", **query)
+            yield from page.items
+            if page.next is None:
+                return
+            key, _, value = page.next.partition("=")
+            query[key] = value
+
+    def artifact(self, artifact: int) -> bytes:
+        """An artifact's bytes."""
+        return self._send("GET", f"artifacts/{artifact}").content
+
+    def workers(self) -> list[WorkerOutput]:
+        """The workers that ever registered."""
+        return self._get(list[WorkerOutput], "workers")
+
+    def follow(self, job: int) -> Iterator[Snapshot]:
+        """A job's live stream, until it has ended. A broken connection is taken up again where it was.
+
+        Raises:
+            UnreachableError: the service stayed away for longer than ``patience_s``.
+            ProblemError: the service refused.
+        """
+        last_id: str | None = None
+        seen = time.monotonic()
+        delay = 0.2
+        while True:
+            try:
+                for event in self._events(f"jobs/{job}/stream", last_id):
+                    seen, delay, last_id = time.monotonic(), 0.2, event.id
+                    if event.name == "end":
+                        return
+                    yield _parse(Snapshot, event.data, "stream")
+                reason = "the stream ended early"
+            except httpx.TransportError as error:
+                reason = _reason(error)
+            except ProblemError as error:
+                if error.status not in AWAY:
+                    raise
+                reason = str(error)
+            if time.monotonic() - seen > self._patience_s:
+                raise UnreachableError(self.url, reason)
+            time.sleep(delay)
+            delay = min(2 * delay, 5.0)
+
+    def _events(self, path: str, last_id: str | None) -> Iterator[Event]:
+        headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
+        timeout = httpx.Timeout(10.0, read=STREAM_SILENCE_S)
+        with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
+            if response.status_code >= 300:
+                response.read()
+                raise _problem(response)
+            yield from parse(response.iter_lines(), last_id)
+
+    def _get(self, shape: type[T], path: str, **query: str | int | bool | None) -> T:
+        params = {key: value for key, value in query.items() if value is not None}
+        return _parse(shape, self._send("GET", path, params=params).content, path)
+
+    def _post(self, shape: type[T], path: str, body: dict[str, Any]) -> T:
+        return _parse(shape, self._send("POST", path, json=body).content, path)
+
+    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = self._http.request(method, path, **options)
+        except httpx.UnsupportedProtocol as error:
+            raise ClientError(f"address {self.url!r} is not usable: {error}; give it as http://HOST:PORT") from error
+        except httpx.TransportError as error:
+            raise UnreachableError(self.url, _reason(error)) from error
+        if response.status_code >= 300:
+            raise _problem(response)
+        return response
+
+
+def _reason(error: httpx.TransportError) -> str:
+    return str(error) or type(error).__name__
+
+
+def _parse(shape: type[T], data: str | bytes, where: str) -> T:
+    try:
+        return TypeAdapter(shape).validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ClientError(
+            f"the service's answer to {where} is not what this client expects ({place}: {first['msg']}); "
+            "do both have the same version, and is the address the service's own?"
+        ) from error
+
+
+def _problem(response: httpx.Response) -> ProblemError:
+    try:
+        body = response.json()
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        body = None
+    if not isinstance(body, dict) or "code" not in body:
+        detail = f"{response.request.url} answered without a problem document; is the address the service's own?"
+        return ProblemError(response.status_code, "no-problem-document", detail)
+    extra = {key: value for key, value in body.items() if key not in {"type", "title", "status", "code", "detail"}}
+    return ProblemError(response.status_code, str(body["code"]), str(body.get("detail") or body.get("title")), extra)

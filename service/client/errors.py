@@ -1,0 +1,31 @@
+"""What can go wrong between a client and the service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ClientError(Exception):
+    """A call did not succeed; the text is for a person."""
+
+
+class UnreachableError(ClientError):
+    """Nothing answers at the service's address."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"no service answers at {url} ({reason}); start it with `replaybench up`, or name another --url"
+        )
+        self.url = url
+
+
+class ProblemError(ClientError):
+    """The service refused a call, by a problem document. ``code`` is stable and meant for programs."""
+
+    def __init__(self, status: int, code: str, detail: str, extra: Mapping[str, Any] | None = None) -> None:
+        super().__init__(f"{detail} ({status} {code})")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.extra = dict(extra or {})

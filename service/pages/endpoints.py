@@ -1,0 +1,101 @@
+"""The pages: latest jobs, a job's matrix, a cell's cases and log, the workers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from service.dependencies import ReadSession, SettingsDep, signed_in
+from service.errors import NotFound
+from service.jobs import views as jobs
+from service.pages import log, matrix, sign_in
+from service.pages.render import STATIC, page
+from service.pages.route import PageRoute
+from service.results import views as results
+from service.results.schemas import AttemptOutput
+from service.workers import views as workers
+from worker.messages import Outcome
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+inside = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=[Depends(signed_in)])
+
+JOBS_A_PAGE = 30
+CASES_A_PAGE = 100
+KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+@inside.get("/")
+def latest(request: Request, session: ReadSession, before: Annotated[int | None, Query(ge=1)] = None) -> Response:
+    """The latest jobs, or those before one."""
+    found = jobs.list_jobs(session, before, JOBS_A_PAGE)
+    return page(request, "jobs.html", jobs=found, first=before is None)
+
+
+@inside.get("/jobs/{job_id}")
+def job(request: Request, session: ReadSession, job_id: int) -> Response:
+    """A job: who and why, the result so far, the matrix."""
+    found = jobs.get_job(session, job_id)
+    cells = jobs.list_cells(session, job_id)
+    collected = sum(cell.collected for cell in cells)
+    return page(request, "job.html", job=found, cells=cells, matrix=matrix.arrange(cells), collected=collected)
+
+
+@inside.get("/cells/{cell_id}")
+def cell(
+    request: Request,
+    session: ReadSession,
+    cell_id: int,
+    *,
+    attempt: int | None = None,
+    outcome: Outcome | None = None,
+    last: bool = True,
+    after: Annotated[int, Query(ge=0)] = 0,
+) -> Response:
+    """A cell: its attempts, and of the one shown its cases, log and environment."""
+    found = jobs.get_cell(session, cell_id)
+    attempts = results.list_attempts(session, cell_id)
+    shown = _shown(attempts, attempt if attempt is not None else found.attempt)
+    if shown is None and attempt is not None:
+        raise NotFound(f"Cell {cell_id} has no attempt {attempt}.")
+    values: dict[str, Any] = {"cell": found, "attempts": attempts, "attempt": shown, "outcome": outcome, "last": last}
+    if shown is not None:
+        values["cases"] = results.list_cases(
+            session, shown.id, outcome=outcome, last=last, after=after, limit=CASES_A_PAGE
+        )
+        values["filter"] = _filter(shown.id, outcome, last=last)
+        values["log"] = log.window(shown.log_tail)
+        values["paged"] = after > 0
+    return page(request, "cell.html", **values)
+
+
+def _shown(attempts: list[AttemptOutput], wanted: int | None) -> AttemptOutput | None:
+    return next((one for one in attempts if one.id == wanted), None)
+
+
+def _filter(attempt: int, outcome: Outcome | None, *, last: bool) -> str:
+    chosen = {"attempt": str(attempt), "outcome": outcome or "", "last": "" if last else "false"}
+    return urlencode({key: value for key, value in chosen.items() if value})
+
+
+@inside.get("/workers")
+def worker_list(request: Request, session: ReadSession, settings: SettingsDep) -> Response:
+    """The workers: who lives, and what they can serve."""
+    return page(request, "workers.html", workers=workers.list_workers(session, settings))
+
+
+@router.get("/static/{name}")
+def static(name: str) -> Response:
+    """A static file. Its address carries its digest, so a browser may keep it for good."""
+    if name not in STATIC:
+        raise NotFound(f"There is no file {name}.")
+    body, digest = STATIC[name]
+    headers = {"Cache-Control": "public, max-age=31536000, immutable", "ETag": f'"{digest}"'}
+    return Response(
+        body, media_type=KINDS[name.rpartition(".")[2]], headers={**headers, "X-Content-Type-Options": "nosniff"}
+    )
+
+
+router.include_router(inside)
+router.include_router(sign_in.router)

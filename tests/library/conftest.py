@@ -1,0 +1,34 @@
+"""The library's suites: they need torch, lightning and pytest, and run against the installed graphreplay."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+# What lightning and torch warn of among themselves. Each line names the message, so that anything new still fails.
+THIRD_PARTY_WARNINGS = (
+    "ignore:You defined a `validation_step` but have no `val_dataloader`",
+    "ignore:The '.*_dataloader' does not have many workers",
+    "ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated",
+    # A skipped optimizer step under GradScaler is followed by a scheduler step; the suites compare exactly that.
+    "ignore:Detected call of `lr_scheduler.step\\(\\)` before `optimizer.step\\(\\)`",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    for line in THIRD_PARTY_WARNINGS:
+        config.addinivalue_line("filterwarnings", line)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(autouse=True)
+def deterministic_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Native must equal native before replay can be compared with it."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    torch.manual_seed(0)

@@ -1,0 +1,94 @@
+"""Small networks and a plain training loop for the library's tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from graphreplay import NetworkReplay, Report
+
+
+class Small(nn.Module):
+    """Convolution, batch norm, dropout, and one weight that every forward uses three times."""
+
+    def __init__(self, dropout: float = 0.2) -> None:
+        super().__init__()
+        self.enter = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.dropout = nn.Dropout(dropout)
+        self.shared = nn.Conv2d(8, 8, 3, padding=1)
+        self.leave = nn.Linear(8, 4)
+        self.spare = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.dropout(self.norm(self.enter(x)).relu())
+        for _ in range(3):
+            x = self.shared(x).relu()
+        return self.leave(x.mean((2, 3)))
+
+
+def batch(count: int, seed: int, size: int = 12) -> torch.Tensor:
+    """Images (count, 3, size, size) on the GPU, the same for the same seed."""
+    return torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(seed)).cuda()
+
+
+def squares(output: torch.Tensor) -> torch.Tensor:
+    return (output.float() - 0.5).square().mean()
+
+
+@dataclass
+class Trace:
+    """What a plain loop saw: `states` after each microbatch, by name."""
+
+    states: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    report: Report = field(default_factory=lambda: Report((), ()))
+
+
+def train(
+    make: Callable[[], nn.Module],
+    batches: Sequence[torch.Tensor],
+    *,
+    replay: bool,
+    window: int = 1,
+    set_to_none: bool = True,
+    loss: Callable[[torch.Tensor], torch.Tensor] = squares,
+    region: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+    options: dict[str, object] | None = None,
+    clear_after_forward: bool = False,
+    before_step: Callable[[int, nn.Module], None] | None = None,
+) -> Trace:
+    """Train by SGD with momentum, stepping every `window` microbatches, and keep the state after each microbatch."""
+    torch.manual_seed(7)
+    network = make().cuda().train()
+    trace = Trace()
+    with NetworkReplay(network, **(options or {})) if replay else contextlib.nullcontext() as replaying:
+        optimizer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9, weight_decay=0.01)
+        for step, images in enumerate(batches):
+            if before_step is not None:
+                before_step(step, network)
+            with region():
+                value = loss(network(images.clone())) / window
+            if clear_after_forward and step % window == 0:
+                optimizer.zero_grad(set_to_none=set_to_none)
+            value.backward()
+            trace.states.append(snapshot(network, value))
+            if (step + 1) % window == 0:
+                optimizer.step()
+                if not clear_after_forward:
+                    optimizer.zero_grad(set_to_none=set_to_none)
+        if replaying is not None:
+            trace.report = replaying.report()
+    return trace
+
+
+def snapshot(network: nn.Module, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Weights, buffers, gradients, loss and the GPU's random state. A missing gradient has no entry."""
+    state = {f"module.{name}": value.detach().clone() for name, value in network.state_dict().items()}
+    for name, weight in network.named_parameters():
+        if weight.grad is not None:
+            state[f"gradient.{name}"] = weight.grad.detach().clone()
+    return state | {"loss": loss.detach().clone(), "random": torch.cuda.get_rng_state()}

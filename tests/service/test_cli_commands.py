@@ -1,0 +1,137 @@
+"""The commands against a real service, each in a process of its own, as people run them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import embedded, running_service
+from tests.support.repository import GitRepository
+from tests.support.running_service import RunningService
+from worker.messages import Outcome
+
+Done = subprocess.CompletedProcess[str]
+Cli = Callable[..., Done]
+
+
+@pytest.fixture
+def service(tmp_path: Path, broker_url: str) -> Iterator[RunningService]:
+    url = f"sqlite:///{tmp_path / 'replaybench.db'}"
+    with running_service.running(tmp_path / "data", url, broker_url, sweep_s=0.2, lease_s=20) as it:
+        yield it
+
+
+@pytest.fixture
+def cli(service: RunningService, repo: GitRepository) -> Cli:
+    """Runs a command in the repository; the token is found in the data directory."""
+
+    def run(*arguments: str) -> Done:
+        done = embedded.command(
+            *arguments,
+            cwd=repo.path,
+            REPLAYBENCH_URL=service.url,
+            REPLAYBENCH_DATA_DIR=str(service.settings.data_dir),
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    return run
+
+
+def test_starting_up_imports_nothing_heavy() -> None:
+    ask = "import sys, service.cli.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    assert not {"uvicorn", "sqlalchemy", "celery", "fastapi", "httpx", "pydantic"} & set(done.stdout.split())
+
+
+def test_the_help_lists_every_command() -> None:
+    words = embedded.command("--help").stdout.split()
+    for name in (
+        "up",
+        "serve",
+        "worker",
+        "submit",
+        "watch",
+        "table",
+        "cancel",
+        "rerun",
+        "jobs",
+        "repos",
+        "workers",
+        "db",
+    ):
+        assert name in words
+
+
+def test_submitting_from_a_checkout_registers_it_and_tests_its_commit(cli: Cli, repo: GitRepository) -> None:
+    (repo.path / "not committed").write_text("")
+    done = cli("submit", "--label", "nightly", "--json")
+    assert done.returncode == 0
+    assert f"registered {repo.path} as repository 'repo'" in done.stderr
+    assert "the checkout differs from its commit (not committed)" in done.stderr
+    job = json.loads(done.stdout)
+    assert (job["label"], job["trees"]) == ("nightly", [repo.git("rev-parse", "--short=7", "HEAD").strip()])
+    assert "registered" not in cli("submit").stderr
+
+
+def test_a_dry_run_shows_the_cells_and_stores_no_job(cli: Cli) -> None:
+    done = cli("submit", "--suite", "unit", "--suite", "other", "--dry-run")
+    assert done.stdout.count("/unit") == done.stdout.count("/other") == 1
+    both = ("--suite", "unit", "--suite", "other")
+    plan = json.loads(cli("submit", *both, "--exclude", "*/other", "--dry-run", "--json").stdout)
+    assert [cell["suite"] for cell in plan["cells"]] == ["unit"]
+    assert json.loads(cli("jobs", "--json").stdout) == []
+
+
+def test_probes_go_on_each_tree_and_plain_ones_beside_them(cli: Cli, repo: GitRepository) -> None:
+    (repo.path / "tests" / "test_cases.py").write_text("def test_one(): pass\n")
+    (repo.path.parent / "fix.patch").write_bytes(repo.diff())
+    probe = ("--probe", "../fix.patch", "--suite", "unit", "--dry-run", "--json")
+
+    def trees(*more: str) -> list[bool]:
+        return ["+probe:" in tree["name"] for tree in json.loads(cli("submit", *probe, *more).stdout)["trees"]]
+
+    assert trees() == [True]
+    assert trees("--with-plain") == [False, True]
+
+
+def test_jobs_repositories_and_workers_are_listed(cli: Cli, service: RunningService, repo: GitRepository) -> None:
+    assert cli("repos", "add", "demo", str(repo.path)).stdout == f"registered {repo.path} as demo\n"
+    service.submit("demo", "main", suites=["unit"], label="[red]not markup")
+    service.driver("bench-1").must_claim().run({"a": Outcome.PASSED})
+    assert str(repo.path) in cli("repos", "list").stdout
+    assert "[red]not markup" in cli("jobs").stdout
+    assert "bench-1" in cli("workers").stdout
+
+
+def test_a_table_in_every_form(cli: Cli, service: RunningService, registered: GitRepository) -> None:
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().run({"a": Outcome.PASSED, "b": Outcome.FAILED})
+    for form in ("text", "markdown", "csv", "json"):
+        assert "1 failed, 1 passed" in cli("table", "1", "--format", form).stdout, form
+    assert "| Tree | Runtime | Result |" in cli("table", "1", "--format", "markdown").stdout
+    assert json.loads(cli("table", "1", "--format", "json").stdout)["job"] == 1
+
+
+def test_cancel_and_rerun(cli: Cli, service: RunningService, registered: GitRepository) -> None:
+    service.submit("demo", "main", suites=["unit"])
+    assert cli("cancel", "1").stdout == "job 1 cancelled\n"
+    assert json.loads(cli("rerun", "1", "--json").stdout)["state"] == "waiting"
+
+
+def test_a_setting_that_does_not_fit_is_named() -> None:
+    done = embedded.command("jobs", REPLAYBENCH_PORT="many")
+    assert done.returncode == 2
+    assert "REPLAYBENCH_PORT='many'" in done.stderr
+
+
+def test_the_database_is_brought_up_to_date(tmp_path: Path) -> None:
+    for _ in range(2):
+        done = embedded.command("db", "upgrade", DATABASE_URL=f"sqlite:///{tmp_path / 'x.db'}")
+        assert (done.returncode, done.stdout) == (0, "the database is up to date\n"), done.stderr
+    assert (tmp_path / "x.db").stat().st_size > 0

@@ -1,0 +1,30 @@
+"""How the command line shows what it was answered."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.cli.output import clean, line, text
+from service.cli.render import counted, seconds
+
+
+def test_what_tested_code_says_cannot_steer_the_terminal() -> None:
+    assert clean("\x1b[2Jgone\x07 \x9b31m") == "�[2Jgone� �31m"
+    assert line("one\r\ntwo\tthree") == "one two three"
+
+
+def test_brackets_of_a_case_are_no_markup() -> None:
+    assert text("test_x[red]").plain == "test_x[red]"
+
+
+def test_counts_read_like_a_table_with_the_worst_first() -> None:
+    counts = {"passed": 9, "skipped": 0, "failed": 18, "timed-out": 1}
+    assert counted(counts) == "18 failed, 1 timed-out, 9 passed"
+    assert counted({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(None, ""), (0.04, "0.0 s"), (59.94, "59.9 s"), (61.0, "1:01 min"), (3725.4, "1:02:05 h")]
+)
+def test_durations_are_for_people(value: float | None, words: str) -> None:
+    assert seconds(value) == words

@@ -1,0 +1,220 @@
+"""Delivery against a real HTTP server that answers as a service in trouble does."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.worker.support import Repository, StubService, wait_for
+from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
+from worker.delivery import Delivery, deliver_leftover
+from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Cause, Event, Outcome, encode
+from worker.spool import Spool, read
+
+NEVER = threading.Event()
+
+
+def case(number: int, **more: str) -> CaseEvent:
+    return CaseEvent(1, f"t.py::{number}", 0, Outcome.PASSED, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def client(service: StubService) -> Iterator[Client]:
+    client = Client(service.url, "secret")
+    yield client
+    client.close()
+
+
+Maker = Callable[..., Delivery]
+
+
+@pytest.fixture
+def deliver(client: Client, repository: Repository, tmp_path: Path) -> Maker:
+    repository.commit({"a": "1"})
+    cell = repository.cell()
+
+    def make(stop: threading.Event | None = None, heartbeat_s: float = 0.1, log: str = "") -> Delivery:
+        return Delivery(
+            client,
+            Assignment(5, 1, "lease", 30.0, cell),
+            tmp_path / "5.jsonl",
+            heartbeat_s=heartbeat_s,
+            flush_s=0.02,
+            log_tail=lambda most: log[-most:],
+            stop=stop or threading.Event(),
+        )
+
+    return make
+
+
+def numbers(events: list[Event]) -> list[str]:
+    return [event.node_id.rpartition("::")[2] for event in events if isinstance(event, CaseEvent)]
+
+
+def test_events_arrive_once_in_order_and_the_spool_goes(service: StubService, deliver: Maker, tmp_path: Path) -> None:
+    """Numbers count from 1 without gaps."""
+    delivery = deliver()
+    for number in range(300):
+        delivery.send(case(number))
+    assert delivery.finish(NEVER, 0)
+    assert numbers(service.events) == [str(number) for number in range(300)]
+    assert sorted(service.stored) == list(range(1, len(service.stored) + 1))
+    assert not (tmp_path / "5.jsonl").exists()
+
+
+def test_an_idle_attempt_beats(service: StubService, deliver: Maker) -> None:
+    """A heartbeat is a batch without events that repeats the last number; it tells the case and the log's tail."""
+    delivery = deliver(log="hello")
+    delivery.send(case(1))
+    delivery.running("t.py::2")
+    wait_for(lambda: len([batch for batch in service.batches if not batch.events]) >= 3, "heartbeats")
+    beats = [batch for batch in service.batches if not batch.events]
+    assert (beats[-1].seq, beats[-1].running) == (1, "t.py::2")
+    assert [batch.log_tail for batch in service.batches if batch.log_tail] == ["hello"]
+    assert delivery.finish(NEVER, 0)
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 408])
+def test_a_service_in_trouble_is_asked_again(service: StubService, deliver: Maker, status: int) -> None:
+    """Nothing is lost and nothing doubled."""
+    service.script = [(status, {"code": "busy"})] * 3
+    delivery = deliver()
+    for number in range(5):
+        delivery.send(case(number))
+    assert delivery.finish(NEVER, 0)
+    assert numbers(service.events) == ["0", "1", "2", "3", "4"]
+
+
+def test_a_fenced_attempt_stops_and_sends_nothing_more(service: StubService, deliver: Maker) -> None:
+    """The run is told to stop; later events go nowhere."""
+    stop = threading.Event()
+    service.script = [(409, {"code": "fenced"})]
+    delivery = deliver(stop)
+    delivery.send(case(1))
+    wait_for(stop.is_set, "the stop")
+    delivery.send(case(2))
+    assert delivery.finish(NEVER, 0)
+    assert delivery.fenced
+    assert service.events == []
+
+
+def test_the_services_stop_reaches_the_run(service: StubService, deliver: Maker) -> None:
+    """The attempt is told to end, and its last events still go out."""
+    stop = threading.Event()
+    service.stop = True
+    delivery = deliver(stop)
+    wait_for(stop.is_set, "the stop")
+    assert delivery.cancelled
+    delivery.send(AttemptEndedEvent(Cause.CANCELLED))
+    assert delivery.finish(NEVER, 0)
+    assert [event.kind for event in service.events] == ["attempt-ended"]
+
+
+def test_a_gap_is_filled(service: StubService, deliver: Maker) -> None:
+    """The service says which number is due, and gets it."""
+    delivery = deliver()
+    delivery.send(case(1))
+    wait_for(lambda: service.stored, "the first batch")
+    service.stored.clear()
+    delivery.send(case(2))
+    assert delivery.finish(NEVER, 0)
+    assert numbers(service.events) == ["1", "2"]
+
+
+def test_a_batch_too_large_is_halved(service: StubService, deliver: Maker) -> None:
+    """Down to one event, whose long texts are left out rather than the case."""
+    service.largest = 3000
+    delivery = deliver()
+    for number in range(40):
+        delivery.send(case(number))
+    delivery.send(case(99, traceback="x" * 9000))
+    assert delivery.finish(NEVER, 0)
+    assert numbers(service.events) == [*map(str, range(40)), "99"]
+
+
+def test_a_worker_that_stops_leaves_the_spool(client: Client, deliver: Maker, tmp_path: Path) -> None:
+    """With the service away at the end, the next start delivers."""
+    delivery = deliver()
+    client._http.base_url = "http://127.0.0.1:9"
+    delivery.send(case(1))
+    stopping = threading.Event()
+    stopping.set()
+    assert not delivery.finish(stopping, 0.3)
+    leftover = read(tmp_path / "5.jsonl")
+    assert leftover is not None
+    assert (leftover.attempt, leftover.token, len(leftover.groups)) == (5, "lease", 1)
+
+
+def test_a_leftover_spool_is_delivered(service: StubService, client: Client, tmp_path: Path) -> None:
+    """What the service has already it ignores; a line that a kill cut short is left out; splits keep their numbers."""
+    spool = Spool(tmp_path / "s" / "5.jsonl", 5, "lease")
+    spool.append(encode([case(1), case(2)]))
+    spool.split(0)
+    spool.append(encode([case(3)]))
+    spool.close()
+    with (tmp_path / "s" / "5.jsonl").open("a") as stream:
+        stream.write('{"events": [{"kind": "ca')
+    service.take(Batch("lease", 1, (case(1),)))
+    deliver_leftover(client, tmp_path / "s" / "5.jsonl")
+    assert numbers(service.events) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("answer", [(409, {"code": "fenced"}), (404, {"code": "not-found"})])
+def test_an_unwanted_leftover_is_given_up(
+    service: StubService, client: Client, tmp_path: Path, answer: tuple[int, dict[str, str]]
+) -> None:
+    """Its lease is long lost."""
+    spool = Spool(tmp_path / "5.jsonl", 5, "lease")
+    spool.append(encode([case(1)]))
+    spool.append(encode([case(2)]))
+    spool.close()
+    service.script = [answer]
+    deliver_leftover(client, tmp_path / "5.jsonl")
+    assert len(service.paths) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ((409, {"code": "fenced"}), Fenced),
+        ((410, {}), Fenced),
+        ((409, {"code": "batch-gap", "expected": 3}), BatchGap),
+        ((409, {"code": "contract-mismatch"}), ContractMismatch),
+        ((413, {}), TooLarge),
+        ((422, {"detail": "wrong"}), Refused),
+        ((401, {}), Refused),
+        ((503, {}), Retryable),
+        ((200, {"nonsense": 1}), Refused),
+    ],
+)
+def test_problem_documents_become_typed_errors(
+    service: StubService, client: Client, answer: tuple[int, dict[str, str]], error: type[ServiceError]
+) -> None:
+    """By their code first, then by the status."""
+    service.script = [answer]
+    with pytest.raises(error):
+        client.post(5, Batch("lease", 1))
+
+
+def test_nobody_listening_is_worth_another_try() -> None:
+    """With the address in the text."""
+    client = Client("http://127.0.0.1:9", "secret")
+    with pytest.raises(Retryable, match=r"127\.0\.0\.1:9"):
+        client.post(5, Batch("lease", 1))
+    client.close()
+
+
+def test_a_spool_is_on_disk_before_it_is_sent(service: StubService, deliver: Maker, tmp_path: Path) -> None:
+    """A kill between the two loses nothing."""
+    service.script = [(503, {})] * 100
+    delivery = deliver()
+    delivery.send(case(1))
+    wait_for(lambda: len(service.paths) >= 1, "the first try")
+    lines = [json.loads(line) for line in (tmp_path / "5.jsonl").read_text().splitlines()]
+    assert lines[1]["events"][0]["node_id"] == "t.py::1"
+    service.script.clear()
+    assert delivery.finish(NEVER, 0)

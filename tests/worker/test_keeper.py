@@ -1,0 +1,98 @@
+"""The keeper with real process trees: nothing of them outlives the command, the order, or the worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.worker.support import is_alive, wait_for
+from worker.process import KeptProcess, run_kept
+
+ROOT = Path(__file__).parents[2]
+LEAVES = """
+import os, subprocess, sys, time
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(120)"
+children = [subprocess.Popen([sys.executable, "-c", code], start_new_session=s, stdout=subprocess.PIPE) for s in (0, 1)]
+[child.stdout.readline() for child in children]
+open(sys.argv[1] + ".new", "w").write(" ".join(str(child.pid) for child in children))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def kept(tmp_path: Path, seconds: float) -> tuple[KeptProcess, list[bytes]]:
+    output: list[bytes] = []
+    command = [sys.executable, "-c", LEAVES, str(tmp_path / "pids"), str(seconds)]
+    return KeptProcess(command, env=dict(os.environ), cwd=tmp_path, grace_s=0.3, on_output=output.append), output
+
+
+def pids(tmp_path: Path) -> list[int]:
+    path = tmp_path / "pids"
+    wait_for(path.exists, "the children to start")
+    return [int(word) for word in path.read_text().split()]
+
+
+def test_what_a_command_leaves_behind_is_killed_and_named(tmp_path: Path) -> None:
+    """Also a child in a session of its own that ignores SIGTERM."""
+    process, _ = kept(tmp_path, 0)
+    ended = wait_for(lambda: process.wait(0.1), "the end")
+    assert (ended.exit_code, ended.signal) == (0, None)
+    assert not any(is_alive(pid) for pid in pids(tmp_path))
+    assert sum(f"pid {pid}" in " ".join(ended.left) for pid in pids(tmp_path)) >= 1
+
+
+@pytest.mark.parametrize("order", ["terminate", "kill"])
+def test_an_order_ends_the_whole_tree(tmp_path: Path, order: str) -> None:
+    """TERM with a grace, or KILL at once."""
+    process, _ = kept(tmp_path, 120)
+    children = pids(tmp_path)
+    getattr(process, order)()
+    ended = wait_for(lambda: process.wait(0.1), "the end")
+    assert ended.signal in (signal.SIGTERM, signal.SIGKILL)
+    assert not any(is_alive(pid) for pid in children)
+
+
+def test_a_worker_killed_outright_leaves_nothing(tmp_path: Path) -> None:
+    """The lifeline's end is enough: no process of the tree survives kill -9 of what started the keeper."""
+    stand_in = f"""
+import os, sys, time
+from pathlib import Path
+from worker.process import KeptProcess
+command = [sys.executable, "-c", {LEAVES!r}, {str(tmp_path / "pids")!r}, "120"]
+process = KeptProcess(command, env=dict(os.environ), cwd=Path("."), grace_s=5, on_output=lambda _: None)
+time.sleep(120)
+"""
+    worker = subprocess.Popen([sys.executable, "-c", stand_in], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    children = pids(tmp_path)
+    parents = {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in children}
+    worker.kill()
+    worker.wait()
+    wait_for(lambda: not any(is_alive(pid) for pid in [*children, *parents]), "everything to be gone")
+
+
+def test_the_exit_code_and_all_output_come_back(tmp_path: Path) -> None:
+    """Output and errors in one stream."""
+    seen: list[bytes] = []
+    code, output = run_kept(
+        [sys.executable, "-c", "import sys; print('out', flush=True); sys.exit('err')"],
+        env=dict(os.environ),
+        cwd=tmp_path,
+        stop=threading.Event(),
+        timeout_s=20,
+        on_output=seen.append,
+    )
+    assert (code, output) == (1, "out\nerr\n")
+    assert b"".join(seen) == b"out\nerr\n"
+
+
+def test_a_command_that_is_not_there_says_so(tmp_path: Path) -> None:
+    """By its name, with code 127."""
+    code, output = run_kept(["/no/such"], env={}, cwd=tmp_path, stop=threading.Event(), timeout_s=20)
+    assert code == 127
+    assert "/no/such: No such file" in output

@@ -1,0 +1,179 @@
+"""The worker as a process: it says ready, serves what waits, stops when told, and refuses to start on nonsense."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import broker
+from tests.worker.support import PYTHON, Repository, StubService, is_alive, wait_for
+from worker.messages import Assignment, AttemptEndedEvent, Cause, RuntimeSpec, encode
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def broker_url() -> Iterator[str]:
+    with broker.running() as url:
+        yield url
+
+
+class Worker:
+    """A worker process under test."""
+
+    def __init__(self, env: dict[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "worker"],
+                cwd=ROOT,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=stream,
+                text=True,
+            )
+
+    def ready(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "worker ready\n", self.log.read_text()
+
+    def wait(self) -> int:
+        with self.process:
+            return self.process.wait(20)
+
+
+@pytest.fixture
+def env(service: StubService, broker_url: str, tmp_path: Path, uv: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "BROKER_URL": broker_url,
+        "REPLAYBENCH_SERVICE_URL": service.url,
+        "REPLAYBENCH_WORKER_TOKEN": "secret",
+        "REPLAYBENCH_CACHE_DIR": str(tmp_path / "cache"),
+        "REPLAYBENCH_HOST_RUNTIMES": sys.executable,
+        "REPLAYBENCH_UV": uv,
+        "REPLAYBENCH_KILL_GRACE_S": "0.5",
+    }
+
+
+@pytest.fixture
+def start(env: dict[str, str], tmp_path: Path) -> Iterator[list[Worker]]:
+    started: list[Worker] = []
+    yield started
+    for worker in started:
+        if worker.process.poll() is None:
+            worker.process.kill()
+            worker.wait()
+
+
+def assignment(repository: Repository) -> dict[str, object]:
+    data: dict[str, object] = encode(Assignment(5, 1, "lease", 30.0, repository.cell(runtime=RuntimeSpec(PYTHON))))
+    return data
+
+
+SLOW = "import os, time\ndef test_1(): open('../pid', 'w').write(str(os.getpid())); time.sleep(60)\n"
+
+
+def test_it_serves_what_waits_and_what_it_is_woken_for(
+    start: list[Worker],
+    env: dict[str, str],
+    service: StubService,
+    repository: Repository,
+    broker_url: str,
+    tmp_path: Path,
+) -> None:
+    """Registered, it claims at once; a wake-up has it claim again; SIGTERM ends it with 0."""
+    from service.dispatch.broker import Broker  # noqa: PLC0415 - the sending end is the service's own
+
+    repository.commit(
+        {"tests/test_it.py": "import os\ndef test_1(): assert 'REPLAYBENCH_WORKER_TOKEN' not in os.environ\n"}
+    )
+    service.assignments.append(assignment(repository))
+    worker = Worker(env, tmp_path / "log")
+    start.append(worker)
+    worker.ready()
+    wait_for(lambda: any(isinstance(event, AttemptEndedEvent) for event in service.events), "the first attempt")
+    assert [event.outcome for event in service.events if event.kind == "case"] == ["passed"]
+    service.stored.clear()
+    service.assignments.append(assignment(repository))
+    sender = Broker(broker_url)
+    sender.send(["cpu"])
+    sender.close()
+    wait_for(lambda: any(isinstance(event, AttemptEndedEvent) for event in service.events), "the woken attempt")
+    wait_for(lambda: any(path.endswith("/heartbeat") for path in service.paths), "an idle heartbeat")
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    assert list((tmp_path / "cache" / "attempts").iterdir()) == []
+
+
+def test_sigterm_in_the_middle_hands_the_cell_back(
+    start: list[Worker], env: dict[str, str], service: StubService, repository: Repository, tmp_path: Path
+) -> None:
+    """The attempt ends as infrastructure, and nothing is left running."""
+    repository.commit({"tests/test_it.py": SLOW})
+    service.assignments.append(assignment(repository))
+    worker = Worker(env, tmp_path / "log")
+    start.append(worker)
+    worker.ready()
+    wait_for(lambda: any(batch.running for batch in service.batches), "the case")
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    last = service.events[-1]
+    assert isinstance(last, AttemptEndedEvent)
+    assert (last.cause, last.detail) == (Cause.INFRASTRUCTURE, "the worker was stopped")
+
+
+def test_kill_9_leaves_no_process_and_the_next_start_cleans_up(
+    start: list[Worker], env: dict[str, str], service: StubService, repository: Repository, tmp_path: Path
+) -> None:
+    """The test process dies with its worker; the spool is delivered, then it and the attempt's folder go."""
+    repository.commit({"tests/test_it.py": SLOW})
+    service.assignments.append(assignment(repository))
+    worker = Worker(env, tmp_path / "log")
+    start.append(worker)
+    worker.ready()
+    pid = int(wait_for(lambda: next((p.read_text() for p in tmp_path.glob("cache/attempts/*/5/pid")), ""), "the case"))
+    worker.process.kill()
+    worker.wait()
+    wait_for(lambda: not is_alive(pid), "the test process to be gone")
+    (spool,) = tmp_path.glob("cache/spool/*/5.jsonl")
+    boot = spool.parent.name
+    service.paths.clear()
+    again = Worker(env, tmp_path / "log")
+    start.append(again)
+    again.ready()
+    assert service.paths[0] == "POST /api/v1/worker/attempts/5/batches"
+    assert not list(tmp_path.glob(f"cache/*/{boot}"))
+    again.process.send_signal(signal.SIGTERM)
+    assert again.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"REPLAYBENCH_CPU_SLOTS": "many"}, "REPLAYBENCH_CPU_SLOTS='many'"),
+        ({"REPLAYBENCH_UV": "/no/uv"}, "REPLAYBENCH_UV='/no/uv'"),
+        ({"REPLAYBENCH_WORKER_TOKEN": "", "REPLAYBENCH_WORKER_TOKEN_FILE": "/no/token"}, "/no/token"),
+    ],
+)
+def test_it_refuses_to_start_on_nonsense(env: dict[str, str], change: dict[str, str], word: str) -> None:
+    """With one clear word and exit code 2."""
+    done = subprocess.run(
+        [sys.executable, "-m", "worker"],
+        cwd=ROOT,
+        env=env | change,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr

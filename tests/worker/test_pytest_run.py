@@ -1,0 +1,375 @@
+"""Real pytest children under the keeper: what each way to pass, fail, break or hang is reported as."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.worker.support import is_alive, wait_for
+from worker.environment import for_tests
+from worker.messages import (
+    CaseEvent,
+    Cause,
+    CollectedEvent,
+    Event,
+    FailureClass,
+    FailureRule,
+    Outcome,
+    ProcessEndedEvent,
+    ProcessStartedEvent,
+    SuiteSpec,
+)
+from worker.output_log import OutputLog
+from worker.pytest_run import Run, run_pytest
+
+
+class Ran:
+    """What one run sent."""
+
+    def __init__(self, cause: Cause, detail: str, events: list[Event], log: OutputLog) -> None:
+        self.cause, self.detail, self.events, self.log = cause, detail, events, log
+
+    @property
+    def cases(self) -> list[CaseEvent]:
+        return [event for event in self.events if isinstance(event, CaseEvent)]
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """The last observation of each case, by the name of its function."""
+        return {event.node_id.rpartition("::")[2]: event.outcome.value for event in self.cases}
+
+    @property
+    def processes(self) -> list[ProcessEndedEvent]:
+        return [event for event in self.events if isinstance(event, ProcessEndedEvent)]
+
+    def case(self, name: str) -> CaseEvent:
+        return [event for event in self.cases if event.node_id.endswith(name)][-1]
+
+
+Runner = Callable[..., Ran]
+
+
+@pytest.fixture
+def run_suite(tmp_path: Path) -> Runner:
+    def run(source: str, *, stop: threading.Event | None = None, rules: Any = (), **suite: Any) -> Ran:
+        tree, events, log = tmp_path / "tree", [], OutputLog(1 << 20, 1 << 20)
+        for folder in (tree, tmp_path / "home", tmp_path / "tmp"):
+            folder.mkdir(exist_ok=True)
+        (tree / "test_it.py").write_text(source)
+        env = for_tests(os.environ, folder=tmp_path, bins=[], suite_env=suite.pop("env", {}), mounts={}, devices=())
+        spec = SuiteSpec("s", ("test_it.py",), **suite)
+        python = Path(sys.executable)
+        cause, detail = run_pytest(
+            Run(
+                suite=spec,
+                rules=rules,
+                python=python,
+                tree=tree,
+                folder=tmp_path,
+                env=env,
+                grace_s=0.3,
+                log=log,
+                stop=stop or threading.Event(),
+                send=events.append,
+                running=lambda _: None,
+            )
+        )
+        return Ran(cause, detail, events, log)
+
+    return run
+
+
+EVERY_OUTCOME = """
+import pytest
+
+def test_pass(record_property):
+    record_property("loss", 0.5)
+
+def test_fail():
+    assert 1 == 2, "one is not two"
+
+@pytest.fixture
+def broken_setup():
+    raise RuntimeError("no set-up")
+
+@pytest.fixture
+def broken_teardown():
+    yield
+    raise RuntimeError("no tear-down")
+
+def test_setup(broken_setup): pass
+def test_teardown(broken_teardown): pass
+def test_both(broken_teardown): assert False
+
+@pytest.mark.skip(reason="not today")
+def test_skip(): pass
+
+def test_skip_inside(): pytest.skip("seen later")
+
+@pytest.mark.xfail(reason="known")
+def test_xfail(): assert False
+
+@pytest.mark.xfail(reason="not run", run=False)
+def test_xfail_norun(): assert False
+
+@pytest.mark.xfail(reason="known", strict=False)
+def test_xpass(): pass
+
+@pytest.mark.xfail(reason="known", strict=True)
+def test_xpass_strict(): pass
+
+class Mismatch(AssertionError):
+    failure_class = "bitwise-mismatch"
+    evidence = {"tensor": "conv1.weight", "of": 14, "ulp": float("inf")}
+
+def test_own_class(): raise Mismatch("bits differ")
+
+class Odd(Exception):
+    evidence = {"what": object(), "bad": "a\\x00b"}
+    failure_class = "no such class"
+    def __str__(self): raise ValueError("no text")
+
+def test_odd(): raise Odd()
+def test_rule(): raise ValueError("loss is nan at step 3")
+def test_oom(): raise type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate")
+def test_timeout_class(): raise ValueError("plain")
+"""
+
+
+def test_every_outcome_is_reported_as_pytest_counts_it(run_suite: Runner) -> None:
+    """One case, one outcome over set-up, call and tear-down; with message, traceback, class, evidence, properties."""
+    ran = run_suite(EVERY_OUTCOME, rules=[FailureRule("loss is nan", FailureClass.NON_FINITE)])
+    assert ran.outcomes == {
+        "test_pass": "passed",
+        "test_fail": "failed",
+        "test_setup": "error",
+        "test_teardown": "error",
+        "test_both": "failed",
+        "test_skip": "skipped",
+        "test_skip_inside": "skipped",
+        "test_xfail": "xfailed",
+        "test_xfail_norun": "xfailed",
+        "test_xpass": "xpassed",
+        "test_xpass_strict": "failed",
+        "test_own_class": "failed",
+        "test_odd": "failed",
+        "test_rule": "failed",
+        "test_oom": "failed",
+        "test_timeout_class": "failed",
+    }
+    assert ran.cause is Cause.FINISHED
+    (process,) = ran.processes
+    assert (process.exit_code, process.collected, process.reported, process.finished) == (1, 16, 16, True)
+    assert ran.case("test_pass").properties == {"loss": 0.5}
+    failed = ran.case("test_fail")
+    assert failed.failure_class is FailureClass.ASSERTION
+    assert "one is not two" in failed.message
+    assert "def test_fail" in failed.traceback
+    assert ran.case("test_skip").message == "not today"
+    assert ran.case("test_xpass_strict").failure_class is FailureClass.ASSERTION
+    assert ran.case("test_setup").failure_class is FailureClass.EXCEPTION
+    own = ran.case("test_own_class")
+    assert own.failure_class is FailureClass.BITWISE_MISMATCH
+    assert own.evidence == {"tensor": "conv1.weight", "of": 14, "ulp": "inf"}
+    odd = ran.case("test_odd")
+    assert odd.failure_class is FailureClass.EXCEPTION
+    assert odd.evidence is not None
+    assert ran.case("test_rule").failure_class is FailureClass.NON_FINITE
+    assert ran.case("test_oom").failure_class is FailureClass.OUT_OF_MEMORY
+
+
+BREAKS = "import os, signal, pytest\ndef test_1(): pass\ndef test_2(): {}\ndef test_3(): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"), ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL")],
+)
+def test_a_signal_is_a_crash_and_the_rest_runs_afresh(run_suite: Runner, statement: str, name: str) -> None:
+    """The case under way crashed, by the signal's name; what followed is not-observed, then observed once more."""
+    ran = run_suite(BREAKS.format(statement))
+    assert ran.outcomes == {"test_1": "passed", "test_2": "crashed", "test_3": "passed"}
+    assert [(event.process, event.node_id[-1], event.outcome.value) for event in ran.cases] == [
+        (1, "1", "passed"),
+        (1, "2", "crashed"),
+        (1, "3", "not-observed"),
+        (2, "3", "passed"),
+    ]
+    assert name in ran.case("test_2").message
+    first, second = ran.processes
+    assert (first.signal is not None, first.finished, first.collected, first.reported) == (True, False, 3, 2)
+    assert (second.exit_code, second.collected, second.finished) == (0, 1, True)
+    if name == "SIGSEGV":
+        assert "Fatal Python error: Segmentation fault" in ran.case("test_2").traceback
+
+
+def test_an_exit_in_the_middle_is_no_pass(run_suite: Runner) -> None:
+    """``os._exit(0)`` looks like success: its case is not observed, no session end was seen, the rest runs afresh."""
+    ran = run_suite(BREAKS.format("os._exit(0)"))
+    assert ran.outcomes == {"test_1": "passed", "test_2": "not-observed", "test_3": "passed"}
+    assert (ran.processes[0].exit_code, ran.processes[0].finished) == (0, False)
+    assert "exit code 0 in the middle" in ran.case("test_2").message
+
+
+def test_pytest_exit_stops_and_nothing_runs_afresh(run_suite: Runner) -> None:
+    """Somebody wanted the run to end: the rest stays not-observed."""
+    ran = run_suite(BREAKS.format("pytest.exit('enough')"))
+    assert ran.outcomes == {"test_1": "passed", "test_2": "not-observed", "test_3": "not-observed"}
+    (process,) = ran.processes
+    assert (process.exit_code, process.finished) == (2, True)
+
+
+def test_a_collection_error_is_a_case(run_suite: Runner) -> None:
+    """The collector's node id stands as an error of class collection."""
+    ran = run_suite("import nothing_of_this_name\n")
+    (case,) = ran.cases
+    assert (case.node_id, case.outcome, case.failure_class) == ("test_it.py", Outcome.ERROR, FailureClass.COLLECTION)
+    assert "nothing_of_this_name" in case.message
+    assert ran.processes[0].exit_code == 2
+
+
+@pytest.mark.parametrize(("suite", "code"), [({"keyword": "nothing"}, 5), ({"args": ("--no-such-option",)}, 4)])
+def test_pytests_other_exit_codes_come_through(run_suite: Runner, suite: Any, code: int) -> None:
+    """Nothing collected and wrong usage keep their codes."""
+    ran = run_suite(BREAKS.format("pass"), **suite)
+    assert ran.processes[0].exit_code == code
+    assert ran.cases == []
+
+
+def named_items(folder: Path, names: str, body: str) -> None:
+    """A conftest that puts items of these names, each with this body, in the place of what was collected."""
+    (folder / "tree").mkdir()
+    (folder / "tree" / "conftest.py").write_text(f"""
+import os, pytest
+class Item(pytest.Item):
+    def runtest(self):
+        {body}
+def pytest_collection_modifyitems(items):
+    parent = items[0].parent
+    items[:] = [Item.from_parent(parent, name=name) for name in {names}]
+    for number, item in enumerate(items):
+        item.number = number
+""")
+
+
+def test_duplicate_ids_are_told_apart_by_occurrence(run_suite: Runner, tmp_path: Path) -> None:
+    """Equal node ids count from 0 in the collection, also in the fresh process after a crash."""
+    named_items(tmp_path, "['same', 'same', 'same']", "if self.number == 1: os.abort()")
+    ran = run_suite("def test_it(): pass\n")
+    assert [(event.process, event.occurrence, event.outcome.value) for event in ran.cases] == [
+        (1, 0, "passed"),
+        (1, 1, "crashed"),
+        (1, 2, "not-observed"),
+        (2, 2, "passed"),
+    ]
+
+
+def test_hostile_ids_and_messages_are_kept_visible(run_suite: Runner, tmp_path: Path) -> None:
+    """NUL and lone surrogates become escapes, the event says so, and no two cases fall together."""
+    named_items(tmp_path, r"['a\x00b', r'a\x00b', '\udc80']", r"assert 0, 'nul \x00 and \ud800'")
+    ran = run_suite("def test_it(): pass\n", args=("-p", "no:terminal"))
+    assert [(event.node_id, event.occurrence) for event in ran.cases] == [
+        (r"test_it.py::a\x00b", 0),
+        (r"test_it.py::a\x00b", 1),
+        (r"test_it.py::\udc80", 0),
+    ]
+    assert all(event.cleaned and r"nul \x00 and \ud800" in event.traceback for event in ran.cases)
+
+
+def test_a_case_that_hangs_is_timed_out_with_its_stacks(run_suite: Runner) -> None:
+    """The case's own limit ends its process; the dump names the line; the rest runs afresh."""
+    ran = run_suite("import time\ndef test_1(): time.sleep(60)\ndef test_2(): pass\n", case_timeout_s=0.5)
+    assert ran.outcomes == {"test_1": "timed-out", "test_2": "passed"}
+    assert ran.case("test_1").failure_class is FailureClass.TIMEOUT
+    assert "test_it.py" in ran.case("test_1").traceback
+    assert ran.cause is Cause.FINISHED
+
+
+def test_the_cells_limit_ends_the_attempt(run_suite: Runner) -> None:
+    """What had not run is said not to have run."""
+    ran = run_suite("import time\ndef test_1(): time.sleep(60)\ndef test_2(): pass\n", cell_timeout_s=1.5)
+    assert ran.cause is Cause.TIMED_OUT
+    assert ran.outcomes == {"test_1": "not-observed", "test_2": "not-observed"}
+    assert len(ran.processes) == 1
+
+
+def test_a_stop_ends_children_in_sessions_of_their_own(run_suite: Runner, tmp_path: Path) -> None:
+    """Cancellation reaches a grandchild that left the session and ignores SIGTERM."""
+    source = f"""
+import subprocess, sys, time
+def test_1():
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(120)"
+    child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    open({str(tmp_path / "pid")!r}, "w").write(str(child.pid) + "\\n")
+    time.sleep(120)
+"""
+    stop = threading.Event()
+    box: list[Ran] = []
+    thread = threading.Thread(target=lambda: box.append(run_suite(source, stop=stop)))
+    thread.start()
+    pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), "the child"))
+    stop.set()
+    thread.join(20)
+    assert box[0].cause is Cause.CANCELLED
+    assert not is_alive(pid)
+
+
+STICKY = """
+def test_1(): pass
+def test_2(): raise RuntimeError("CUDA error: device-side assert triggered")
+def test_3(): pass
+"""
+
+
+def test_a_lasting_cuda_error_poisons_the_process(run_suite: Runner) -> None:
+    """The case fails; those behind it are not observed, and run in a fresh process."""
+    ran = run_suite(STICKY)
+    assert ran.outcomes == {"test_1": "passed", "test_2": "failed", "test_3": "passed"}
+    assert ran.case("test_2").failure_class is FailureClass.CUDA_ERROR
+    assert "poisoned" in ran.processes[0].detail
+    assert [event.process for event in ran.events if isinstance(event, ProcessStartedEvent)] == [1, 2]
+
+
+def test_a_late_cuda_error_is_its_own_cases_not_the_next_ones(run_suite: Runner, tmp_path: Path) -> None:
+    """A kernel fails after its case has passed: looking at the device finds it before the next case is blamed."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "torch.py").write_text(
+        "class cuda:\n    broken = False\n    is_initialized = staticmethod(lambda: True)\n"
+        "    @staticmethod\n    def synchronize():\n"
+        "        if cuda.broken: raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
+    )
+    ran = run_suite("import torch\ndef test_1(): torch.cuda.broken = True\ndef test_2(): pass\n")
+    assert ran.outcomes == {"test_1": "error", "test_2": "passed"}
+    assert ran.case("test_1").failure_class is FailureClass.CUDA_ERROR
+
+
+def test_a_plugin_that_breaks_reporting_does_not_pass_for_success(run_suite: Runner, tmp_path: Path) -> None:
+    """pytest's internal error keeps its exit code, and the cases are not observed."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "conftest.py").write_text(
+        "def pytest_runtest_logreport(report): raise RuntimeError('broken plugin')\n"
+    )
+    ran = run_suite("def test_1(): pass\ndef test_2(): pass\n")
+    assert ran.processes[0].exit_code == 3
+    assert "not-observed" in ran.outcomes.values()
+
+
+def test_a_fork_that_runs_on_reports_nothing(run_suite: Runner) -> None:
+    """Only the process that pytest started writes events."""
+    ran = run_suite(
+        "import os\ndef test_1():\n    pid = os.fork()\n    pid and os.waitpid(pid, 0)\ndef test_2(): pass\n"
+    )
+    assert [event.node_id[-1] for event in ran.cases] == ["1", "2"]
+    assert [event.count for event in ran.events if isinstance(event, CollectedEvent)] == [2]
+
+
+def test_output_is_kept_with_head_and_tail(run_suite: Runner) -> None:
+    """What a test prints lands in the log, whatever bytes they are."""
+    ran = run_suite("import os\ndef test_1():\n    os.write(1, b'\\xff\\x00raw')\n", args=("-s",))
+    assert b"\xff\x00raw" in ran.log.content()

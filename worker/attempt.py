@@ -1,0 +1,239 @@
+"""The way of one attempt, from its lease to its last event. Reads from top to bottom."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from worker import gpu
+from worker.artifacts import upload
+from worker.checkout import check_out
+from worker.client import Client
+from worker.delivery import Delivery
+from worker.environment import for_tests
+from worker.errors import AttemptError, InfrastructureFault, Stopped
+from worker.messages import (
+    Assignment,
+    AttemptEndedEvent,
+    Cause,
+    CellSpec,
+    Device,
+    EnvironmentEvent,
+    Phase,
+    PhaseEvent,
+    RuntimeSpec,
+    encode,
+)
+from worker.output_log import OutputLog, Tee
+from worker.overlay import Overlay, make_overlay
+from worker.pytest_run import Run, run_pytest
+from worker.runtime import Tools, built_runtime
+from worker.runtime_facts import Runtime, assert_is
+from worker.settings import Settings
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Host:
+    """What all attempts of this worker process share."""
+
+    settings: Settings
+    client: Client
+    tools: Tools
+    hosts: Mapping[RuntimeSpec, Runtime]
+    folder: Path
+    spool: Path
+    heartbeat_s: float
+    stopping: threading.Event
+
+
+def run_attempt(assignment: Assignment, devices: tuple[Device, ...], host: Host) -> None:
+    """Run one attempt to its end and deliver all of it."""
+    with structlog.contextvars.bound_contextvars(attempt=assignment.attempt, cell=assignment.cell.name):
+        attempt = _Attempt(assignment, devices, host)
+        with attempt.watching_shutdown():
+            cause, detail = attempt.outcome()
+            attempt.end(cause, detail)
+        log.info("attempt ended", cause=cause.value, detail=detail[:500])
+
+
+class _Attempt:
+    def __init__(self, assignment: Assignment, devices: tuple[Device, ...], host: Host) -> None:
+        self.assignment, self.devices, self.host = assignment, devices, host
+        self.cell: CellSpec = assignment.cell
+        self.folder = host.folder / str(assignment.attempt)
+        self.tree = self.folder / "tree"
+        settings = host.settings
+        self.log = OutputLog(settings.log_head_bytes, settings.log_cap_bytes)
+        self.build_log = OutputLog(settings.log_head_bytes, settings.log_cap_bytes)
+        self.stop = threading.Event()
+        self.delivery = Delivery(
+            host.client,
+            assignment,
+            host.spool / f"{assignment.attempt}.jsonl",
+            heartbeat_s=host.heartbeat_s,
+            flush_s=settings.flush_s,
+            log_tail=self.log.tail_text,
+            stop=self.stop,
+        )
+
+    @contextlib.contextmanager
+    def watching_shutdown(self) -> Iterator[None]:
+        """Stop this attempt when the worker stops."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.1):
+                if self.host.stopping.is_set():
+                    self.stop.set()
+                    return
+
+        thread = threading.Thread(target=watch, name="shutdown-watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def outcome(self) -> tuple[Cause, str]:
+        """Run it. Why it ended, and a word for a person."""
+        try:
+            cause, detail = self._way()
+            if not (self.stop.is_set() and cause is Cause.CANCELLED):
+                return cause, detail
+        except Stopped:
+            pass
+        except AttemptError as error:
+            if not self.stop.is_set():
+                return error.cause, str(error)
+        except OSError as error:
+            return Cause.INFRASTRUCTURE, f"{type(error).__name__}: {error}"
+        except Exception as error:  # a lease must end with a word, whatever was overlooked here
+            log.exception("attempt broke")
+            return Cause.INFRASTRUCTURE, f"the worker broke: {type(error).__name__}: {error}"
+        if self.delivery.cancelled or self.delivery.fenced:
+            return Cause.CANCELLED, "the service asked to stop"
+        return Cause.INFRASTRUCTURE, "the worker was stopped"
+
+    def _way(self) -> tuple[Cause, str]:
+        self.delivery.send(PhaseEvent(Phase.PREPARING))
+        mounts = self._mounts()
+        for name in ("home", "tmp"):
+            (self.folder / name).mkdir(parents=True)
+        with self._timed("checkout"):
+            check_out(self.cell, self.host.settings.cache_dir, self.tree, self.stop)
+        with self._timed("runtime"):
+            runtime = self._runtime()
+        with self._timed("overlay"):
+            overlay = make_overlay(
+                self.folder / "overlay",
+                runtime,
+                self.cell.install,
+                tree=self.tree,
+                tools=self.host.tools,
+                log=self.log,
+                stop=self.stop,
+            )
+        self.delivery.send(self._environment(runtime, overlay))
+        if self.stop.is_set():
+            raise Stopped("stopped")
+        self.delivery.send(PhaseEvent(Phase.RUNNING))
+        with self._watching_memory():
+            return run_pytest(self._run(overlay, mounts))
+
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        seconds = time.monotonic() - began
+        self.log.note(f"{step}: {seconds:.2f} s")
+        log.info("step done", step=step, seconds=round(seconds, 3))
+
+    def _mounts(self) -> dict[str, Path]:
+        known = self.host.settings.mounts
+        missing = [name for name in self.cell.suite.mounts if name not in known or not known[name].exists()]
+        if missing:
+            raise InfrastructureFault(
+                f"suite {self.cell.suite.name} needs the data {', '.join(missing)}: set REPLAYBENCH_MOUNTS to "
+                "name=/path on this worker"
+            )
+        return {name: known[name] for name in self.cell.suite.mounts}
+
+    def _runtime(self) -> Runtime:
+        spec = self.cell.runtime
+        if (runtime := self.host.hosts.get(spec)) is None:
+            both = Tee(self.log, self.build_log)
+            runtime = built_runtime(spec, self.host.tools, both, self.stop)
+        assert_is(runtime, spec)
+        self.log.note(f"runtime {spec.id} ({runtime.origin}): {runtime.interpreter}")
+        return runtime
+
+    def _environment(self, runtime: Runtime, overlay: Overlay) -> EnvironmentEvent:
+        record = {
+            "host": platform.node(),
+            "gpus": encode(self.devices),
+            "driver": self.devices[0].driver if self.devices else None,
+            "cuda": runtime.cuda,
+            "python": runtime.python,
+            "torch": runtime.torch,
+            "lightning": overlay.packages.get("lightning", runtime.lightning),
+            "packages": overlay.packages,
+            "tree": self.cell.tree,
+            "probe_digest": self.cell.probe_digest,
+            "origin": runtime.origin,
+        }
+        return EnvironmentEvent(record)
+
+    def _run(self, overlay: Overlay, mounts: Mapping[str, Path]) -> Run:
+        env = for_tests(
+            os.environ,
+            folder=self.folder,
+            bins=overlay.bins,
+            suite_env=self.cell.suite.env,
+            mounts=mounts,
+            devices=[device.uuid for device in self.devices],
+        )
+        return Run(
+            suite=self.cell.suite,
+            rules=self.cell.failure_rules,
+            python=overlay.python,
+            tree=self.tree,
+            folder=self.folder,
+            env=env,
+            grace_s=self.host.settings.kill_grace_s,
+            log=self.log,
+            stop=self.stop,
+            send=self.delivery.send,
+            running=self.delivery.running,
+        )
+
+    @contextlib.contextmanager
+    def _watching_memory(self) -> Iterator[None]:
+        """Look at the devices' memory before and after, and name who still holds some."""
+        before = {device.uuid: gpu.memory(device.uuid) for device in self.devices}
+        try:
+            yield
+        finally:
+            for uuid, look in before.items():
+                if look and (complaint := gpu.not_given_back(uuid, look)):
+                    self.log.note(complaint)
+
+    def end(self, cause: Cause, detail: str) -> None:
+        """Upload what is kept, say the last word, and wait until the service has it."""
+        if not self.delivery.fenced:
+            self.log.note(f"ended: {cause.value} {detail}".rstrip())
+            logs = {"log.txt": self.log} | ({"runtime.log": self.build_log} if self.build_log.total else {})
+            upload(self.host.client, self.assignment, logs, lambda: self.delivery.fenced or self.host.stopping.is_set())
+        self.delivery.send(AttemptEndedEvent(cause, detail))
+        self.delivery.finish(self.host.stopping, self.host.settings.stop_grace_s / 2)
+        shutil.rmtree(self.folder, ignore_errors=True)

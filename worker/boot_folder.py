@@ -1,0 +1,54 @@
+"""Folders that belong to one worker process, its attempts' and its spools'; locks tell those of the dead."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+
+@dataclass(frozen=True)
+class DeadFolder:
+    """The folder of a worker process that is gone. Its lock is held, so nobody else looks after it meanwhile."""
+
+    path: Path
+    lock: FileLock
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        Path(self.lock.lock_file).unlink(missing_ok=True)
+        self.lock.release()
+
+
+class BootFolder:
+    """A folder of this worker process alone, below ``root``. Its lock goes with the process."""
+
+    def __init__(self, root: Path, boot: str) -> None:
+        self._root = root
+        self.path = root / boot
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(root / f"{boot}.lock", thread_local=False)
+        self._lock.acquire(blocking=False)
+
+    def dead(self) -> list[DeadFolder]:
+        """The folders of worker processes that are gone."""
+        found = []
+        for path in sorted(self._root.glob("*.lock")):
+            lock = FileLock(path, thread_local=False)
+            if path.stem == self.path.name:
+                continue
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                continue
+            found.append(DeadFolder(path.with_suffix(""), lock))
+        return found
+
+    def close(self) -> None:
+        """Give the folder up. One that still holds something stays, for the next start to look after."""
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+            (self._root / f"{self.path.name}.lock").unlink(missing_ok=True)
+        self._lock.release()

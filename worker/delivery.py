@@ -1,0 +1,214 @@
+"""Brings an attempt's events to the service: in numbered batches, in order, each on disk before it is sent.
+
+One thread posts. While the service is away, batches wait in the spool and are tried again with back-off; the run goes
+on. A heartbeat is a batch without events that repeats the last number. When the answer says ``fenced`` the lease is
+lost: the attempt is stopped and nothing more is sent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from worker.client import BatchGap, Client, Fenced, Refused, Retryable, ServiceError, TooLarge
+from worker.messages import Assignment, Batch, CaseEvent, Event, decode, encode
+from worker.spool import Spool, read, split
+
+log = structlog.get_logger()
+
+BATCH_BYTES = 512 << 10
+BATCH_EVENTS = 500
+_BACKOFF_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+_LOG_TAIL = 8 << 10
+_LOG_LOOK_S = 1.0
+
+
+class Delivery:
+    """The way of one attempt's events to the service."""
+
+    def __init__(
+        self,
+        client: Client,
+        assignment: Assignment,
+        path: Path,
+        *,
+        heartbeat_s: float,
+        flush_s: float,
+        log_tail: Callable[[int], str],
+        stop: threading.Event,
+    ) -> None:
+        self.fenced = False
+        self.cancelled = False
+        self.lease_until = time.monotonic() + assignment.lease_s
+        self._client = client
+        self._assignment = assignment
+        self._path = path
+        self._spool = Spool(path, assignment.attempt, assignment.token)
+        self._heartbeat_s, self._flush_s = heartbeat_s, flush_s
+        self._log_tail, self._sent_tail = log_tail, ""
+        self._stop = stop
+        self._running: str | None = None
+        self._sent_running: str | None = None
+        self._condition = threading.Condition()
+        self._fresh: list[Event] = []
+        self._groups: list[list[Event]] = []
+        self._acknowledged = 0
+        self._look_at_log = 0.0
+        self._closing = False
+        self._abandoned = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"delivery-{assignment.attempt}", daemon=True)
+        self._thread.start()
+
+    def send(self, event: Event) -> None:
+        """Hand an event over; it is on its way within the flush interval."""
+        with self._condition:
+            self._fresh.append(event)
+            self._condition.notify()
+
+    def running(self, node_id: str | None) -> None:
+        """Say which case is under way."""
+        self._running = node_id
+
+    def finish(self, give_up: threading.Event, grace_s: float) -> bool:
+        """Wait until everything is acknowledged or the lease is lost. Whether nothing is left to deliver: once
+        ``give_up`` is set it waits for the grace only, and then the spool stays for the worker's next start."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        deadline: float | None = None
+        while self._thread.is_alive():
+            self._thread.join(0.1)
+            if give_up.is_set():
+                deadline = deadline or time.monotonic() + grace_s
+                if time.monotonic() > deadline:
+                    self._abandoned.set()
+                    self._thread.join(1.0)
+                    self._spool.close()
+                    return False
+        self._spool.delete()
+        return True
+
+    def _work(self) -> None:
+        next_word = time.monotonic() + self._heartbeat_s
+        failures = 0
+        while not (self.fenced or self._abandoned.is_set()):
+            self._gather(next_word, hurry=failures > 0)
+            done = self._closing and not self._fresh
+            pending = self._acknowledged < len(self._groups)
+            if done and not pending:
+                return
+            if not pending and time.monotonic() < next_word and not self._has_news():
+                continue
+            try:
+                self._post()
+                failures = 0
+                next_word = time.monotonic() + self._heartbeat_s
+            except Retryable as error:
+                wait = error.after_s or _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
+                failures += 1
+                log.warning("service away", attempt=self._assignment.attempt, error=str(error), wait_s=wait)
+                self._abandoned.wait(min(wait, self._heartbeat_s))
+                next_word = time.monotonic()
+
+    def _has_news(self) -> bool:
+        """Whether the case under way is another one, or (looked at once a second) the log has grown."""
+        if self._running != self._sent_running:
+            return True
+        return time.monotonic() > self._look_at_log and self._log_tail(_LOG_TAIL) != self._sent_tail
+
+    def _gather(self, until: float, *, hurry: bool) -> None:
+        """Take in fresh events: wait for the first, then a moment for more, and put them on disk."""
+        with self._condition:
+            if not self._fresh and not self._closing and self._acknowledged == len(self._groups):
+                self._condition.wait(min(self._flush_s, max(0.0, until - time.monotonic())))
+            if self._fresh and not self._closing and not hurry:
+                self._condition.wait_for(lambda: self._closing, self._flush_s)
+            fresh, self._fresh = self._fresh, []
+        for group in _grouped(fresh):
+            self._spool.append(encode(group))
+            self._groups.append(group)
+
+    def _post(self) -> None:
+        """Post the next group, or a heartbeat where all are acknowledged."""
+        place = self._acknowledged
+        events = self._groups[place] if place < len(self._groups) else []
+        tail, running = self._log_tail(_LOG_TAIL), self._running
+        try:
+            news = tail if tail != self._sent_tail else None
+            batch = Batch(self._assignment.token, place + bool(events), tuple(events), running, news)
+            answer = self._client.post(self._assignment.attempt, batch)
+        except (Fenced, Refused) as error:
+            log.warning("service takes no more of this attempt", attempt=self._assignment.attempt, error=str(error))
+            self.fenced = True
+            self._stop.set()
+            return
+        except BatchGap as gap:
+            self._acknowledged = min(max(0, gap.expected - 1), len(self._groups))
+            raise Retryable(str(gap)) from gap
+        except TooLarge:
+            self._shrink(place)
+            return
+        self._sent_tail, self._sent_running = tail, running
+        self._look_at_log = time.monotonic() + _LOG_LOOK_S
+        self._acknowledged = min(max(answer.acknowledged, place + bool(events)), len(self._groups))
+        self.lease_until = time.monotonic() + answer.lease_s
+        if answer.stop and not self.cancelled:
+            self.cancelled = True
+            self._stop.set()
+
+    def _shrink(self, place: int) -> None:
+        """The service found a batch too large: halve it, or shorten its only event."""
+        if place >= len(self._groups):
+            self._sent_tail = self._log_tail(_LOG_TAIL)
+            return
+        if len(self._groups[place]) > 1:
+            self._spool.split(place)
+            split(self._groups, place)
+            return
+        self._groups[place] = [_shortened(self._groups[place][0])]
+
+
+def _shortened(event: Event) -> Event:
+    if isinstance(event, CaseEvent) and (event.traceback or event.properties or event.evidence):
+        cut = "too large for the service: left out"
+        return dataclasses.replace(event, traceback=cut, properties={}, evidence=None, message=cut)
+    raise Retryable("an event is too large for the service and cannot be shortened", after_s=30.0)
+
+
+def _grouped(events: list[Event]) -> list[list[Event]]:
+    """The events in groups that make batches of a moderate size."""
+    groups: list[list[Event]] = []
+    size = 0
+    for event in events:
+        length = len(json.dumps(encode(event)))
+        if not groups or len(groups[-1]) >= BATCH_EVENTS or size + length > BATCH_BYTES:
+            groups.append([])
+            size = 0
+        groups[-1].append(event)
+        size += length
+    return groups
+
+
+def deliver_leftover(client: Client, path: Path) -> None:
+    """Post what a killed worker left in a spool, as far as the service still takes it.
+
+    Raises:
+        Retryable: the service is away.
+    """
+    leftover = read(path)
+    for seq, group in enumerate(leftover.groups if leftover else [], start=1):
+        assert leftover is not None  # noqa: S101 - there is a group
+        events = decode(Batch, {"token": "", "seq": 0, "events": group}).events
+        try:
+            client.post(leftover.attempt, Batch(leftover.token, seq, events))
+        except Retryable:
+            raise
+        except ServiceError as error:
+            log.info("leftover spool not wanted", attempt=leftover.attempt, reason=str(error))
+            return

@@ -1,0 +1,62 @@
+"""Leases of CUDA devices on this host: one file lock per device, so that two workers never share a card.
+
+A lock file's lock goes with the process that holds it, so a killed worker frees its devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from worker.messages import Device
+
+
+class DeviceLease:
+    """Devices that this attempt holds until ``release``."""
+
+    def __init__(self, held: dict[str, FileLock]) -> None:
+        self._held = held
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(self._held)
+
+    def keep(self, count: int) -> None:
+        """Give back all but the first ``count`` devices."""
+        for uuid in self.uuids[count:]:
+            self._held.pop(uuid).release()
+
+    def release(self) -> None:
+        self.keep(0)
+
+
+class DevicePool:
+    """The devices of this host, free or leased, across threads and processes."""
+
+    def __init__(self, devices: tuple[Device, ...], folder: Path) -> None:
+        self._devices = devices
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def choosing(self) -> Iterator[DeviceLease]:
+        """All devices that are free now, while nobody else on this host chooses. Whoever enters keeps what it needs."""
+        with FileLock(self._folder / "choosing.lock", thread_local=False):
+            lease = DeviceLease(dict(self._take_free()))
+            try:
+                yield lease
+            except BaseException:
+                lease.release()
+                raise
+
+    def _take_free(self) -> Iterator[tuple[str, FileLock]]:
+        for device in self._devices:
+            lock = FileLock(self._folder / f"{device.uuid}.lock", thread_local=False)
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                continue
+            yield device.uuid, lock

@@ -1,0 +1,85 @@
+"""This worker's standing with the service: registered, heard from while idle, and registered again when forgotten."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from worker.client import Client, Refused, Retryable, ServiceError
+from worker.delivery import deliver_leftover
+from worker.messages import Claim, Heartbeat, Registered, Registration
+
+log = structlog.get_logger()
+
+_LEFTOVER_TRIES = 20
+
+
+class Membership:
+    """Registers, and keeps the worker's number."""
+
+    def __init__(self, client: Client, registration: Registration, stopping: threading.Event) -> None:
+        self._client = client
+        self._registration = registration
+        self._stopping = stopping
+        self.registered = Registered(0, 10.0)
+
+    def enter(self, leftovers: list[Path]) -> bool:
+        """Register, however long the service takes to be there; false when asked to stop first. What killed workers
+        left in their spools goes first: it would renew leases that registering ends.
+
+        Raises:
+            ServiceError: the service refuses this worker: its token or its contract version is wrong.
+        """
+        waiting = list(leftovers)
+
+        def try_once(failures: int) -> None:
+            while waiting and failures < _LEFTOVER_TRIES:
+                deliver_leftover(self._client, waiting[0])
+                waiting.pop(0)
+            self.register()
+
+        return self._patiently(try_once)
+
+    def _patiently(self, step: Callable[[int], None]) -> bool:
+        failures = 0
+        while not self._stopping.is_set():
+            try:
+                step(failures)
+            except Retryable as error:
+                if failures % 20 == 0:
+                    log.warning("service not there yet", error=str(error))
+                self._stopping.wait(error.after_s or min(3.0, 0.1 * 2**failures))
+                failures += 1
+            else:
+                return True
+        return False
+
+    def register(self) -> None:
+        """Register once, now."""
+        self.registered = self._client.register(self._registration)
+
+    def claim(self, free_devices: tuple[str, ...]) -> Claim:
+        return Claim(self.registered.worker, self._registration.boot, free_devices)
+
+    def beat_in_background(self) -> None:
+        """Be heard from at the interval that the service named."""
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
+
+    def _beat(self) -> None:
+        while not self._stopping.wait(self.registered.heartbeat_s):
+            try:
+                self._client.heartbeat(Heartbeat(self.registered.worker, self._registration.boot))
+            except Refused as error:
+                log.warning("forgotten by the service, registering again", error=str(error))
+                self._again()
+            except ServiceError as error:
+                log.debug("heartbeat not heard", error=str(error))
+
+    def _again(self) -> None:
+        try:
+            self.register()
+        except ServiceError as error:
+            log.error("registering again failed", error=str(error))

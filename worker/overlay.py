@@ -1,0 +1,84 @@
+"""The throw-away environment of one attempt: a small one on top of the runtime, with what the tree installs.
+
+The runtime itself stays as it was built. A host interpreter may live in a virtual environment, which a second one does
+not see through; so a ``.pth`` file names the runtime's folders, by code, for their own ``.pth`` files count too.
+"""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from worker.errors import EnvironmentFault
+from worker.output_log import OutputLog
+from worker.process import run_kept
+from worker.runtime import Tools
+from worker.runtime_facts import Runtime
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """An environment to run tests in. ``packages`` are those of the runtime and the overlay's own above them."""
+
+    python: Path
+    bins: tuple[Path, ...]
+    packages: dict[str, str]
+
+
+def make_overlay(
+    folder: Path,
+    runtime: Runtime,
+    install: Sequence[str],
+    *,
+    tree: Path,
+    tools: Tools,
+    log: OutputLog,
+    stop: threading.Event,
+) -> Overlay:
+    """Make the environment at ``folder`` and run the tree's install lines in it.
+
+    Raises:
+        EnvironmentFault: uv failed; its words are in the text.
+        Stopped: the attempt was asked to end.
+    """
+    _make(folder, runtime)
+    python = folder / "bin" / "python"
+    env = tools.env() | {"UV_PYTHON_DOWNLOADS": "never"}
+    for line in install:
+        log.note(f"install {line}")
+        command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *shlex.split(line)]
+        code, output = run_kept(command, env=env, cwd=tree, stop=stop, timeout_s=tools.timeout_s, on_output=log.feed)
+        if code:
+            raise EnvironmentFault(f"install line {line!r} failed: {output.strip()[-3000:]}")
+    installed = metadata.distributions(path=[str(_site(folder, runtime))])
+    own = {_normal(found.metadata["Name"]): found.version for found in installed}
+    return Overlay(python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **own})
+
+
+def _site(folder: Path, runtime: Runtime) -> Path:
+    minor = ".".join(runtime.python.split(".")[:2])
+    return folder / "lib" / f"python{minor}" / "site-packages"
+
+
+def _make(folder: Path, runtime: Runtime) -> None:
+    """A virtual environment by hand: three links and two files, in a millisecond."""
+    base = runtime.interpreter.resolve()
+    minor = ".".join(runtime.python.split(".")[:2])
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(base)
+    for name in ("python3", f"python{minor}"):
+        (folder / "bin" / name).symlink_to("python")
+    config = f"home = {base.parent}\ninclude-system-site-packages = false\nversion_info = {runtime.python}\n"
+    (folder / "pyvenv.cfg").write_text(config, encoding="utf-8")
+    site = _site(folder, runtime)
+    site.mkdir(parents=True)
+    lines = [f"import site; site.addsitedir({path!r})\n" for path in runtime.paths]
+    (site / "_replaybench_runtime.pth").write_text("".join(lines), encoding="utf-8")
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-")

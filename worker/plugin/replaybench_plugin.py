@@ -1,0 +1,287 @@
+"""Writes what pytest does as flushed JSON lines, for whoever runs it.
+
+One file alone in its folder, loaded by ``-p replaybench_plugin``: Python 3.9 or newer, the standard library and pytest
+only. ``REPLAYBENCH_EVENTS`` names the file that the lines are appended to; without it the plugin does nothing.
+``REPLAYBENCH_SELECT`` may name a JSON file of [node id, occurrence] pairs; then only these cases run. Lines are ASCII,
+so that NUL and lone surrogates survive. A case's key is its place in the collection, not its id: ids may repeat.
+
+This file must never make a run fail that would pass without it.
+"""
+
+# ruff: noqa: ARG002 - pytest passes by name what a hook asks for; zip(strict=) needs Python 3.10
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import re
+import signal
+import sys
+from typing import Any, Dict, Generator, List, Optional, Tuple  # noqa: UP035 - Python 3.9
+
+import pytest
+
+_MESSAGE = 8 << 10
+_TRACEBACK = 64 << 10
+_EVIDENCE = 64 << 10
+_CHUNK = 500
+
+_EVENTS = os.environ.pop("REPLAYBENCH_EVENTS", "")
+_SELECT = os.environ.pop("REPLAYBENCH_SELECT", "")
+
+_STICKY = re.compile(
+    r"device-side assert|illegal memory access|unspecified launch failure|misaligned address|illegal instruction"
+    r"|hardware stack error|invalid program counter|operation not supported on global/shared address space"
+    r"|launch timed out and was terminated|uncorrectable (ECC|NVLink) error"
+)
+"""CUDA errors after which every later call in the same process fails too (CUDA runtime API, error codes 700 to 719)."""
+
+if _EVENTS:
+    # Before capturing starts, so that a crash and an ordered dump of all threads reach the real output.
+    _REAL_STDERR = os.fdopen(os.dup(2), "w")
+    faulthandler.enable(_REAL_STDERR)
+    if hasattr(signal, "SIGUSR1"):
+        faulthandler.register(signal.SIGUSR1, file=_REAL_STDERR, all_threads=True)
+
+
+def pytest_configure(config: Any) -> None:
+    """Start to write, except in a worker of pytest-xdist, whose controller writes for all."""
+    if _EVENTS and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Writer(_EVENTS, _selection()), "replaybench-writer")
+
+
+def _selection() -> Optional[set]:  # type: ignore[type-arg]  # noqa: UP045
+    if not _SELECT:
+        return None
+    with open(_SELECT, encoding="ascii") as stream:
+        return {(node_id, occurrence) for node_id, occurrence in json.load(stream)}
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[-half:]}"
+
+
+def _jsonable(value: Any, most: int = _EVIDENCE) -> Any:
+    """The value if JSON can say it within the cap, else a text of it."""
+    try:
+        text = json.dumps(value)
+        return value if len(text) <= most else {"cut": _cut(text, most // 2)}
+    except Exception:  # noqa: BLE001 - a test's own object may raise anything from its __repr__ or iteration
+        try:
+            return _cut(repr(value), most // 2)
+        except Exception as error:  # noqa: BLE001 - as above
+            return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+
+class _Case:
+    """What is known of the case under way."""
+
+    def __init__(self) -> None:
+        self.reports: List[Any] = []  # noqa: UP006
+        self.exception: Dict[str, Any] = {}  # noqa: UP006
+
+    def remember(self, value: BaseException) -> None:
+        kind = type(value)
+        self.exception = {
+            "type": f"{kind.__module__}.{kind.__qualname__}",
+            "bases": [base.__name__ for base in kind.__mro__][:12],
+            "text": _cut(_text(value), _MESSAGE),
+        }
+        for name in ("failure_class", "evidence"):
+            try:
+                found = getattr(value, name, None)
+            except Exception as error:  # noqa: BLE001 - a property of a test's own exception may raise anything
+                found = f"<{name} raises {type(error).__name__}>"
+            if found is not None:
+                found = getattr(found, "value", found) if name == "failure_class" else _plain_mapping(found)
+                self.exception[name] = _jsonable(found)
+
+
+def _plain_mapping(value: Any) -> Any:
+    try:
+        return dict(value)
+    except Exception:  # noqa: BLE001 - evidence that is no mapping is shown as its text
+        return {"value": _jsonable(value)}
+
+
+def _text(value: BaseException) -> str:
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001 - a test's own exception may raise anything from __str__
+        return f"<{type(value).__name__} whose str raises {type(error).__name__}>"
+
+
+def _outcome(reports: List[Any]) -> Tuple[str, Any]:  # noqa: UP006
+    """The one outcome over set-up, call and tear-down, as pytest counts them, and the report that decides it."""
+    failed = [report for report in reports if report.failed]
+    for report in failed:
+        if report.when == "call":
+            return "failed", report
+    if failed:
+        return "error", failed[0]
+    for report in reports:
+        if report.skipped and report.when in ("setup", "call"):
+            return ("xfailed" if hasattr(report, "wasxfail") else "skipped"), report
+    calls = [report for report in reports if report.when == "call"] or reports
+    return ("xpassed" if hasattr(calls[-1], "wasxfail") else "passed"), calls[-1]
+
+
+def _message(report: Any) -> str:
+    if hasattr(report, "wasxfail"):
+        return str(report.wasxfail)
+    longrepr = report.longrepr
+    if isinstance(longrepr, tuple) and len(longrepr) == 3:
+        return str(longrepr[2]).removeprefix("Skipped: ")
+    crash = getattr(longrepr, "reprcrash", None)
+    return str(crash.message) if crash is not None else str(longrepr or "")
+
+
+class _Writer:
+    """The plugin proper: one per pytest run."""
+
+    def __init__(self, path: str, selection: Optional[set]) -> None:  # type: ignore[type-arg]  # noqa: UP045
+        self.stream = open(path, "ab", buffering=0)  # noqa: SIM115 - open as long as pytest runs
+        self.pid = os.getpid()
+        self.selection = selection
+        # An item may stand in the collection more than once, hence lists.
+        self.occurrences: Dict[int, List[int]] = {}  # noqa: UP006
+        self.indices: Dict[int, List[int]] = {}  # noqa: UP006
+        self.case: Optional[_Case] = None  # noqa: UP045
+        self.spread: Dict[str, _Case] = {}  # noqa: UP006 - cases that workers of pytest-xdist run
+
+    def write(self, event: str, **fields: Any) -> None:
+        if os.getpid() == self.pid:  # A test may fork and let its child run on.
+            self.stream.write(json.dumps({"e": event, **fields}).encode("ascii") + b"\n")
+
+    def pytest_sessionstart(self, session: Any) -> None:
+        self.write("session", pid=self.pid, pytest=pytest.__version__)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> Generator[None, None, None]:  # noqa: UP006
+        yield
+        seen: Dict[str, int] = {}  # noqa: UP006
+        kept, left = [], []
+        for item in items:
+            occurrence = seen.get(item.nodeid, 0)
+            seen[item.nodeid] = occurrence + 1
+            if self.selection is None or (item.nodeid, occurrence) in self.selection:
+                self.occurrences.setdefault(id(item), []).append(occurrence)
+                kept.append(item)
+            else:
+                left.append(item)
+        if left:
+            items[:] = kept
+            config.hook.pytest_deselected(items=left)
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        cases = []
+        for index, item in enumerate(session.items):
+            occurrences = self.occurrences.get(id(item))
+            cases.append([item.nodeid, occurrences.pop(0) if occurrences else 0])
+            self.indices.setdefault(id(item), []).append(index)
+        for first in range(0, len(cases), _CHUNK):
+            self.write("cases", cases=cases[first : first + _CHUNK])
+        self.write("collected", count=len(cases))
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed or report.skipped:
+            outcome = "error" if report.failed else "skipped"
+            text = str(getattr(report, "longreprtext", "") or report.longrepr)
+            message = _message(report) if report.skipped else text.strip().rsplit("\n", 1)[-1]
+            self.write(
+                "collector",
+                id=report.nodeid,
+                outcome=outcome,
+                message=_cut(message, _MESSAGE),
+                traceback=_cut(text, _TRACEBACK) if report.failed else "",
+            )
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: Any) -> Generator[None, None, None]:
+        indices = self.indices.get(id(item))
+        if not indices:
+            yield
+            return
+        index = indices.pop(0)
+        self.case = case = _Case()
+        self.write("started", index=index)
+        yield
+        self.case = None
+        broken = _broken_device()
+        if any(report.when == "teardown" for report in case.reports):  # Else pytest itself was interrupted.
+            self.finish(case, {"index": index}, broken)
+        sticky = broken or case.exception.get("sticky")
+        if sticky:
+            self.write("poisoned", index=index, message=_cut(sticky, _MESSAGE))
+            item.session.shouldfail = "a CUDA error that lasts as long as the process: the rest runs in a fresh one"
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, None, None]:
+        yield
+        if self.case is not None and call.excinfo is not None:
+            value = call.excinfo.value
+            if not self.case.exception and not isinstance(value, pytest.skip.Exception):
+                self.case.remember(value)
+            text = _text(value)
+            if _STICKY.search(text) and ("CUDA" in text or "cuda" in text):
+                self.case.exception.setdefault("sticky", text)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if self.case is not None:
+            self.case.reports.append(report)
+            return
+        case = self.spread.setdefault(report.nodeid, _Case())
+        case.reports.append(report)
+        if report.when == "teardown":
+            self.finish(self.spread.pop(report.nodeid), {"id": report.nodeid}, None)
+
+    def finish(self, case: _Case, key: Dict[str, Any], broken: Optional[str]) -> None:  # noqa: UP006, UP045
+        outcome, report = _outcome(case.reports)
+        message, traceback = _message(report), ""
+        if outcome in ("failed", "error"):
+            traceback = str(report.longreprtext)
+        elif broken:
+            outcome, message = "error", f"the case left the CUDA device unusable: {broken}"
+            case.exception = {"type": "CUDA", "bases": [], "text": broken}
+        self.write(
+            "finished",
+            outcome=outcome,
+            duration=sum(float(getattr(item, "duration", 0.0)) for item in case.reports),
+            message=_cut(message, _MESSAGE) if outcome != "passed" else "",
+            traceback=_cut(traceback, _TRACEBACK),
+            properties={str(name): _jsonable(value) for name, value in getattr(report, "user_properties", [])},
+            exception=case.exception if outcome in ("failed", "error") else {},
+            **key,
+        )
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: List[str]) -> None:  # noqa: UP006
+        if not self.indices:
+            self.indices = {-1: []}
+            seen: Dict[str, int] = {}  # noqa: UP006
+            cases = []
+            for node_id in ids:
+                cases.append([node_id, seen.get(node_id, 0)])
+                seen[node_id] = seen.get(node_id, 0) + 1
+            self.write("cases", cases=cases)
+            self.write("collected", count=len(cases))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: Any, exitstatus: Any) -> None:
+        self.write("session-finished", exit=int(exitstatus))
+
+
+def _broken_device() -> Optional[str]:  # noqa: UP045
+    """A lasting CUDA error that is still unseen: kernels fail late, and the next case must not be blamed."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is None or not torch.cuda.is_initialized():
+            return None
+        torch.cuda.synchronize()
+    except Exception as error:  # noqa: BLE001 - torch raises several types, and a test may have replaced any of it
+        return str(error) if _STICKY.search(str(error)) else None
+    return None

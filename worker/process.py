@@ -1,0 +1,138 @@
+"""Starts a command under the keeper, and speaks with it: orders down its lifeline, one status line back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
+
+_KEEPER = Path(__file__).with_name("keeper.py")
+_DRAIN_S = 2.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended, and what it had left behind (killed by now)."""
+
+    exit_code: int | None
+    signal: int | None
+    left: tuple[str, ...] = ()
+
+
+class KeptProcess:
+    """A running command whose whole tree ends with it, or with this worker."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: Path,
+        grace_s: float,
+        on_output: Callable[[bytes], None],
+    ) -> None:
+        self._keeper = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_KEEPER), str(grace_s), "--", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            cwd=cwd,
+            start_new_session=True,
+            bufsize=0,
+        )
+        self._reader = threading.Thread(target=self._read, args=(on_output,), name="output", daemon=True)
+        self._reader.start()
+
+    def _read(self, on_output: Callable[[bytes], None]) -> None:
+        assert self._keeper.stderr is not None  # noqa: S101 - a pipe was asked for
+        with contextlib.suppress(OSError, ValueError):
+            while data := os.read(self._keeper.stderr.fileno(), 1 << 16):
+                on_output(data)
+
+    def wait(self, timeout: float) -> Ended | None:
+        """How the command ended, if it did so within the time."""
+        assert self._keeper.stdout is not None  # noqa: S101 - a pipe was asked for
+        if not select.select([self._keeper.stdout], [], [], timeout)[0]:
+            return None
+        line = self._keeper.stdout.read(1 << 20)
+        self._keeper.wait()
+        self._reader.join(_DRAIN_S)
+        self._close()
+        if not line:
+            raise InfrastructureFault(
+                f"the keeper of the test process ended with {self._keeper.returncode} and said nothing: "
+                "look for the out-of-memory killer in the kernel's log"
+            )
+        status = json.loads(line)
+        return Ended(status["exit"], status["signal"], tuple(status["left"]))
+
+    def _close(self) -> None:
+        for stream in (self._keeper.stdin, self._keeper.stdout, self._keeper.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _order(self, order: bytes) -> None:
+        assert self._keeper.stdin is not None  # noqa: S101 - a pipe was asked for
+        with contextlib.suppress(BrokenPipeError):
+            self._keeper.stdin.write(order)
+
+    def dump(self) -> None:
+        """Have the test process print the stacks of all its threads."""
+        self._order(b"D")
+
+    def terminate(self) -> None:
+        """Ask the whole tree to end; after the grace it is killed."""
+        self._order(b"T")
+
+    def kill(self) -> None:
+        """Kill the whole tree."""
+        self._order(b"K")
+
+
+def run_kept(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    stop: threading.Event,
+    timeout_s: float,
+    on_output: Callable[[bytes], None] = lambda _: None,
+) -> tuple[int, str]:
+    """Run a command to its end. Its exit code (a signal's negative) and the last of its output.
+
+    Raises:
+        Stopped: the attempt was asked to end meanwhile.
+        EnvironmentFault: the command took longer than it may.
+    """
+    kept: list[bytes] = []
+
+    def take(data: bytes) -> None:
+        kept.append(data)
+        on_output(data)
+
+    process = KeptProcess(command, env=env, cwd=cwd, grace_s=1.0, on_output=take)
+    deadline = time.monotonic() + timeout_s
+    reason: Exception | None = None
+    while (ended := process.wait(0.1)) is None:
+        if reason is None and stop.is_set():
+            reason = Stopped("stopped")
+        elif reason is None and time.monotonic() > deadline:
+            reason = EnvironmentFault(f"{' '.join(command[:4])} … did not end within {timeout_s:g} s")
+        else:
+            continue
+        process.terminate()
+    if reason is not None:
+        raise reason
+    code = ended.exit_code if ended.exit_code is not None else -(ended.signal or 0)
+    return code, b"".join(kept)[-(1 << 18) :].decode("utf-8", "replace")

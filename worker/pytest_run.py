@@ -1,0 +1,164 @@
+"""Runs the pytest processes of an attempt: watches the plugin's lines, keeps the limits, and starts a fresh process for
+what a broken one did not observe."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, SuiteSpec
+from worker.output_log import OutputLog
+from worker.process import Ended, KeptProcess
+from worker.report import End, Key, Names, ProcessReport
+
+MOST_PROCESSES = 8
+_POLL_S = 0.03
+_DUMP_S = 0.5
+_OUTPUT_FOR_A_CRASH = 64 << 10
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that a cell's pytest processes have in common."""
+
+    suite: SuiteSpec
+    rules: Sequence[FailureRule]
+    python: Path
+    tree: Path
+    folder: Path
+    env: Mapping[str, str]
+    grace_s: float
+    log: OutputLog
+    stop: threading.Event
+    send: Callable[[Event], None]
+    running: Callable[[str | None], None]
+
+    def command(self) -> list[str]:
+        """The command line of pytest."""
+        suite = self.suite
+        words = [str(self.python), "-m", "pytest", "-p", "replaybench_plugin", "-p", "no:cacheprovider"]
+        words += ["-m", suite.markers] if suite.markers else []
+        words += ["-k", suite.keyword] if suite.keyword else []
+        return [*words, *suite.args, *suite.paths]
+
+
+def run_pytest(run: Run) -> tuple[Cause, str]:
+    """Run the suite, in as many processes as it takes. Why it ended, and a word on it."""
+    deadline = time.monotonic() + run.suite.cell_timeout_s
+    names = Names()
+    rest: list[Key] | None = None
+    reason = ""
+    for number in range(1, MOST_PROCESSES + 1):
+        report = ProcessReport(number, run.rules, names)
+        run.send(ProcessStartedEvent(number, reason))
+        end = _Process(run, report, rest, deadline).run()
+        for event in report.ended(end):
+            run.send(event)
+        run.running(None)
+        if end.why == "cell-timeout":
+            return Cause.TIMED_OUT, f"the cell's limit of {run.suite.cell_timeout_s:g} s ran out"
+        if end.why == "stopped":
+            return Cause.CANCELLED, "stopped"
+        rest = report.rest()
+        if not rest or not report.needs_fresh_process(end):
+            return Cause.FINISHED, ""
+        reason = _reason(report, end)
+        run.log.note(f"{len(rest)} cases were not observed: a fresh process runs them ({reason})")
+    return Cause.FINISHED, f"{len(rest or ())} cases were not observed after {MOST_PROCESSES} processes"
+
+
+def _reason(report: ProcessReport, end: End) -> str:
+    if report.poisoned:
+        return f"process {report.process} was poisoned: {report.poisoned[:200]}"
+    if end.why:
+        return f"process {report.process} was ended at a case's limit"
+    if end.signal is not None:
+        return f"process {report.process} was ended by signal {end.signal}"
+    return f"process {report.process} ended with exit code {end.exit_code} in the middle"
+
+
+class _Process:
+    """One pytest process, from start to end."""
+
+    def __init__(self, run: Run, report: ProcessReport, rest: list[Key] | None, deadline: float) -> None:
+        self._run = run
+        self._report = report
+        self._rest = rest
+        self._deadline = deadline
+        self._events = run.folder / f"events-{report.process}.jsonl"
+        self._half_line = b""
+        self._case: Key | None = None
+        self._case_began = 0.0
+        self._why = ""
+        self._kill_at = float("inf")
+
+    def run(self) -> End:
+        mark = self._run.log.total
+        env = dict(self._run.env) | {"REPLAYBENCH_EVENTS": str(self._events)}
+        if self._rest is not None:
+            selection = self._run.folder / f"select-{self._report.process}.json"
+            selection.write_text(json.dumps(self._rest), encoding="ascii")
+            env["REPLAYBENCH_SELECT"] = str(selection)
+        self._events.touch()
+        process = KeptProcess(
+            self._run.command(),
+            env=env,
+            cwd=self._run.tree,
+            grace_s=self._run.grace_s,
+            on_output=self._run.log.feed,
+        )
+        with self._events.open("rb") as stream:
+            while (ended := process.wait(_POLL_S)) is None:
+                self._take(stream.read())
+                self._keep_limits(process)
+            self._take(stream.read())
+        return self._end(ended, mark)
+
+    def _take(self, data: bytes) -> None:
+        """Hand on the whole lines of what the plugin has written since."""
+        if not data:
+            return
+        *lines, self._half_line = (self._half_line + data).split(b"\n")
+        for line in lines:
+            for event in self._report.feed(line):
+                self._run.send(event)
+        if self._report.running != self._case:
+            self._case = self._report.running
+            self._case_began = time.monotonic()
+            self._run.running(self._report.running_name)
+
+    def _keep_limits(self, process: KeptProcess) -> None:
+        now = time.monotonic()
+        if self._why:
+            if now >= self._kill_at:
+                self._kill_at = float("inf")
+                process.kill()
+        elif self._run.stop.is_set():
+            self._why = "stopped"
+            process.terminate()
+        elif now >= self._deadline:
+            self._dump_and_kill(process, "cell-timeout", now)
+        elif self._case is not None and now >= self._case_began + self._run.suite.case_timeout_s:
+            self._dump_and_kill(process, "case-timeout", now)
+
+    def _dump_and_kill(self, process: KeptProcess, why: str, now: float) -> None:
+        self._why = why
+        process.dump()
+        self._kill_at = now + _DUMP_S
+
+    def _end(self, ended: Ended, mark: int) -> End:
+        if ended.left:
+            self._run.log.note(f"left behind and killed: {', '.join(ended.left)}")
+        if self._why == "case-timeout" and self._report.running is None:
+            self._why = ""  # The case came to its end after all, within the dump's moment.
+        return End(
+            exit_code=ended.exit_code,
+            signal=ended.signal,
+            why=self._why,
+            output=self._run.log.since(mark, _OUTPUT_FOR_A_CRASH),
+            limit_s=self._run.suite.case_timeout_s,
+        )

@@ -1,0 +1,256 @@
+"""Turns the plugin's lines, and what became of the process, into the contract's events. Pure: no files, no clock."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal as signals
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.classify import classify
+from worker.cleaning import Cleaner
+from worker.messages import (
+    CaseEvent,
+    CollectedEvent,
+    Event,
+    FailureClass,
+    FailureRule,
+    Outcome,
+    ProcessEndedEvent,
+)
+
+MESSAGE_BYTES = 8 << 10
+TRACEBACK_BYTES = 64 << 10
+EVIDENCE_BYTES = 64 << 10
+
+Key = tuple[str, int]
+"""A case's key as pytest has it: node id, and occurrence among equal ids."""
+
+_FATAL = re.compile(r"Fatal Python error: |^(?:Thread|Current thread) 0x", re.MULTILINE)
+
+
+@dataclass
+class Names:
+    """The stored names of cases. Cleaning may make two ids equal; their occurrences then tell them apart, and the same
+    case has the same name in every process of an attempt."""
+
+    known: dict[Key, tuple[str, int, bool]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def of(self, key: Key) -> tuple[str, int, bool]:
+        """Stored node id, occurrence, and whether it was cleaned."""
+        if key not in self.known:
+            cleaner = Cleaner()
+            node_id = cleaner.text(key[0])
+            occurrence = self.counts.get(node_id, 0)
+            self.counts[node_id] = occurrence + 1
+            self.known[key] = (node_id, occurrence, cleaner.cleaned)
+        return self.known[key]
+
+
+@dataclass(frozen=True)
+class End:
+    """How a process ended. ``why`` is set where the worker ended it: ``case-timeout``, ``cell-timeout``, ``stopped``.
+    ``output`` is what it printed last."""
+
+    exit_code: int | None
+    signal: int | None
+    why: str = ""
+    output: str = ""
+    limit_s: float = 0.0
+
+
+class ProcessReport:
+    """What one pytest process has reported so far."""
+
+    def __init__(self, process: int, rules: Sequence[FailureRule], names: Names) -> None:
+        self.process = process
+        self.running: Key | None = None
+        self.poisoned = ""
+        self.finished = False
+        self.observed: set[Key] = set()
+        self.cases: list[Key] = []
+        self._rules = rules
+        self._names = names
+        self._by_id: dict[str, list[Key]] = {}
+        self._told: set[tuple[str, int]] = set()
+
+    @property
+    def running_name(self) -> str | None:
+        """The stored node id of the case under way."""
+        return self._names.of(self.running)[0] if self.running else None
+
+    def unobserved(self) -> list[Key]:
+        """The collected cases without an observation."""
+        return [key for key in self.cases if key not in self.observed]
+
+    def feed(self, line: bytes) -> list[Event]:
+        """The events that one line of the plugin amounts to. A line that is none (a test wrote into the file) is
+        passed over."""
+        try:
+            data = json.loads(line)
+            handler = getattr(self, "_on_" + data["e"].replace("-", "_"), None)
+            return self._once(handler(data)) if handler else []
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return []
+
+    def _once(self, events: list[Event]) -> list[Event]:
+        """The events without a second observation of one case by one process: the first is what was seen."""
+        fresh: list[Event] = []
+        for event in events:
+            if isinstance(event, CaseEvent):
+                if (event.node_id, event.occurrence) in self._told:
+                    continue
+                self._told.add((event.node_id, event.occurrence))
+            fresh.append(event)
+        return fresh
+
+    def _on_cases(self, data: Mapping[str, Any]) -> list[Event]:
+        for node_id, occurrence in data["cases"]:
+            key = (str(node_id), int(occurrence))
+            self.cases.append(key)
+            self._by_id.setdefault(key[0], []).append(key)
+            self._names.of(key)
+        return []
+
+    def _on_collected(self, data: Mapping[str, Any]) -> list[Event]:
+        return [CollectedEvent(self.process, int(data["count"]))]
+
+    def _on_started(self, data: Mapping[str, Any]) -> list[Event]:
+        self.running = self.cases[data["index"]]
+        return []
+
+    def _on_poisoned(self, data: Mapping[str, Any]) -> list[Event]:
+        self.poisoned = Cleaner().text(str(data["message"]), MESSAGE_BYTES)
+        return []
+
+    def _on_session_finished(self, _data: Mapping[str, Any]) -> list[Event]:
+        self.finished = True
+        return []
+
+    def _on_collector(self, data: Mapping[str, Any]) -> list[Event]:
+        cleaner = Cleaner()
+        failed = data["outcome"] == "error"
+        event = CaseEvent(
+            process=self.process,
+            node_id=cleaner.text(str(data["id"])) or "(collection)",
+            occurrence=0,
+            outcome=Outcome.ERROR if failed else Outcome.SKIPPED,
+            failure_class=FailureClass.COLLECTION if failed else None,
+            message=cleaner.text(str(data["message"]), MESSAGE_BYTES),
+            traceback=cleaner.text(str(data["traceback"]), TRACEBACK_BYTES),
+            cleaned=cleaner.cleaned,
+        )
+        return [event]
+
+    def _on_finished(self, data: Mapping[str, Any]) -> list[Event]:
+        key = self.cases[data["index"]] if "index" in data else self._spread(str(data["id"]))
+        outcome = Outcome(data["outcome"])
+        cleaner = Cleaner()
+        exception, message = data["exception"], str(data["message"])
+        bad = outcome in (Outcome.FAILED, Outcome.ERROR)
+        node_id, occurrence, cleaned = self._names.of(key)
+        evidence = exception.get("evidence")
+        event = CaseEvent(
+            process=self.process,
+            node_id=node_id,
+            occurrence=occurrence,
+            outcome=outcome,
+            failure_class=classify(exception, message, self._rules) if bad else None,
+            duration_s=float(data["duration"]),
+            message=cleaner.text(message, MESSAGE_BYTES),
+            traceback=cleaner.text(str(data["traceback"]), TRACEBACK_BYTES),
+            properties=cleaner.mapping(data["properties"], EVIDENCE_BYTES),
+            evidence=None if evidence is None else cleaner.mapping(evidence, EVIDENCE_BYTES),
+            cleaned=cleaned or cleaner.cleaned,
+        )
+        self.observed.add(key)
+        self.running = None
+        return [event]
+
+    def _spread(self, node_id: str) -> Key:
+        """The next case of this id, where workers of pytest-xdist report by id alone."""
+        return next(key for key in self._by_id[node_id] if key not in self.observed)
+
+    def ended(self, end: End) -> list[Event]:
+        """What is left to say when the process is gone: the case under way, the cases not observed, its end."""
+        events: list[Event] = []
+        if self.running is not None:
+            events.append(self._interrupted(self.running, end))
+        events += [self._case(key, Outcome.NOT_OBSERVED) for key in self.unobserved() if key != self.running]
+        events.append(
+            ProcessEndedEvent(
+                process=self.process,
+                exit_code=end.exit_code,
+                signal=end.signal,
+                collected=len(self.cases),
+                reported=len(self.observed),
+                finished=self.finished,
+                detail=self._detail(end),
+            )
+        )
+        return self._once(events)
+
+    def _case(self, key: Key, outcome: Outcome, **more: Any) -> CaseEvent:
+        node_id, occurrence, cleaned = self._names.of(key)
+        return CaseEvent(self.process, node_id, occurrence, outcome, cleaned=cleaned, **more)
+
+    def _interrupted(self, key: Key, end: End) -> CaseEvent:
+        """The case that was under way when its process ended."""
+        if end.why == "case-timeout":
+            self.observed.add(key)
+            return self._case(
+                key,
+                Outcome.TIMED_OUT,
+                failure_class=FailureClass.TIMEOUT,
+                duration_s=end.limit_s,
+                message=f"no end within the case limit of {end.limit_s:g} s",
+                traceback=_stacks(end.output),
+            )
+        if end.why == "cell-timeout":
+            message = "the cell's limit ran out while this case ran"
+            return self._case(key, Outcome.NOT_OBSERVED, failure_class=FailureClass.TIMEOUT, message=message)
+        if end.why or self.finished:
+            return self._case(key, Outcome.NOT_OBSERVED, message="the run was ended while this case ran")
+        if end.signal is not None:
+            self.observed.add(key)
+            message = f"the process was ended by {_signal_name(end.signal)} while this case ran"
+            return self._case(
+                key, Outcome.CRASHED, failure_class=FailureClass.CRASH, message=message, traceback=_stacks(end.output)
+            )
+        message = f"the process ended with exit code {end.exit_code} in the middle of this case"
+        return self._case(key, Outcome.NOT_OBSERVED, failure_class=FailureClass.CRASH, message=message)
+
+    def _detail(self, end: End) -> str:
+        if self.poisoned:
+            return f"poisoned: {self.poisoned}"
+        if end.why:
+            return end.why
+        if end.signal is not None:
+            return f"ended by {_signal_name(end.signal)}"
+        return "" if self.finished else "ended without pytest's session end"
+
+    def needs_fresh_process(self, end: End) -> bool:
+        """Whether what was not observed deserves a fresh process: this one broke, and not by anybody's will."""
+        broke = bool(self.poisoned) or end.why == "case-timeout" or (not end.why and not self.finished)
+        return broke and (bool(self.observed) or self.running is not None)
+
+    def rest(self) -> list[Key]:
+        """What a fresh process is to run: all unobserved cases but the one that took this process down."""
+        return [key for key in self.unobserved() if key != self.running]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _stacks(output: str) -> str:
+    """The stacks that faulthandler printed, or the last lines of the output where there are none."""
+    found = _FATAL.search(output)
+    text = output[found.start() :] if found else output[-4096:]
+    return Cleaner().text(text, TRACEBACK_BYTES)

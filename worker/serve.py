@@ -1,0 +1,105 @@
+"""Claims cells and runs them, as long as some fit: the plain function behind a wake-up."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+
+from worker.attempt import Host, run_attempt
+from worker.client import Refused, Retryable, ServiceError
+from worker.devices import DeviceLease, DevicePool
+from worker.membership import Membership
+from worker.messages import Assignment, Device
+from worker.settings import Settings
+
+log = structlog.get_logger()
+
+_RETRY_S = (0.1, 0.3, 1.0, 3.0)
+
+
+def kinds(settings: Settings, devices: tuple[Device, ...]) -> tuple[str, ...]:
+    """The queues that this worker consumes."""
+    cuda = tuple("cuda" if count == 1 else f"cuda.{count}" for count in range(1, len(devices) + 1))
+    return ("cpu", *cuda, *settings.labels)
+
+
+class Server:
+    """Runs up to ``slots`` attempts at once."""
+
+    def __init__(
+        self, host: Host, membership: Membership, pool: DevicePool, devices: tuple[Device, ...], slots: int
+    ) -> None:
+        self._host = host
+        self._membership = membership
+        self._pool = pool
+        self._devices = {device.uuid: device for device in devices}
+        self._count = slots
+        self._slots = threading.Semaphore(slots)
+
+    def serve(self) -> int:
+        """Claim and run until nothing fits. How many attempts were run.
+
+        Where every slot is taken it returns at once: whoever holds a slot claims again when its attempt has ended.
+        """
+        ran = 0
+        while not self._host.stopping.is_set() and self._slots.acquire(blocking=False):
+            try:
+                if not self._serve_one():
+                    break
+                ran += 1
+            finally:
+                self._slots.release()
+        return ran
+
+    def serve_in_background(self) -> None:
+        """Claim once per slot right away: work may have waited before this worker came."""
+        for number in range(self._count):
+            threading.Thread(target=self.serve, name=f"first-claim-{number}", daemon=True).start()
+
+    def wait_idle(self, grace_s: float) -> bool:
+        """Wait until no attempt runs. Whether that came true within the grace."""
+        deadline = time.monotonic() + grace_s
+        taken = 0
+        while taken < self._count and time.monotonic() < deadline:
+            taken += self._slots.acquire(timeout=max(0.0, deadline - time.monotonic()))
+        return taken == self._count
+
+    def _serve_one(self) -> bool:
+        with self._pool.choosing() as lease:
+            assignment = self._claim(lease)
+            lease.keep(assignment.cell.suite.devices if assignment else 0)
+        if assignment is None:
+            return False
+        log.info("claimed", attempt=assignment.attempt, cell=assignment.cell.name, devices=lease.uuids)
+        try:
+            run_attempt(assignment, tuple(self._devices[uuid] for uuid in lease.uuids), self._host)
+        finally:
+            lease.release()
+        return True
+
+    def _claim(self, lease: DeviceLease) -> Assignment | None:
+        for wait in _RETRY_S:
+            try:
+                return self._host.client.claim(self._membership.claim(lease.uuids))
+            except Retryable as error:
+                log.warning("claim waits for the service", error=str(error))
+                if self._host.stopping.wait(error.after_s or wait):
+                    return None
+            except Refused as error:
+                log.warning("claim refused, registering again", error=str(error))
+                if not self._register_again():
+                    return None
+            except ServiceError as error:
+                log.error("claim failed", error=str(error))
+                return None
+        return None  # The service's sweep wakes again for what still waits.
+
+    def _register_again(self) -> bool:
+        try:
+            self._membership.register()
+        except ServiceError as error:
+            log.error("registering again failed", error=str(error))
+            return False
+        return True
