@@ -56,7 +56,9 @@ def _shown(item: dict[str, Any]) -> str:
 
 def _http_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this class alone
-    code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, f"http-{error.status_code}")
+    code = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
+        error.status_code, f"http-{error.status_code}"
+    )
     return problem(error.status_code, code, str(error.detail), str(error.detail))
 
 

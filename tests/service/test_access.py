@@ -98,3 +98,16 @@ def test_an_artifact_beyond_the_cap_is_refused_and_leaves_no_file(
         assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
         assert not [file for file in (tmp_path / "data/artifacts").rglob("*") if file.is_file()]
         assert service.worker_http.put(path, content=b"x" * 1000, headers=headers).status_code == 201
+
+
+def test_a_body_beyond_the_cap_is_refused_while_it_is_read(tmp_path: Path, database_url: str, broker_url: str) -> None:
+    """Also of a caller without a token, whose JSON would otherwise be read in whole first."""
+    caps = {"body_cap_bytes": 2000, "artifact_cap_bytes": 1000}
+    with running_service.running(tmp_path / "data", database_url, broker_url, **caps) as service:
+        body = {"name": "demo", "url": "/" + "x" * 1900}
+        assert service.http.post("/api/v1/repositories", json=body).status_code == 201
+        body = {"name": "demo", "url": "/" + "x" * 2000}
+        for http in (service.http, httpx.Client(base_url=service.url)):
+            answer = http.post("/api/v1/repositories", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+            http.close()
