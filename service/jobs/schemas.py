@@ -22,25 +22,26 @@ RuntimeName = Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-
 SuiteName = Annotated[str, Field(max_length=100)]
 
 
-def _bytes(value: Any) -> bytes | None:
+def _bytes(value: Any) -> bytes:
     """Strictly: pydantic's own base64 type drops what is none, and would try another patch than was meant."""
-    if value is None:
-        return None
     try:
         return base64.b64decode("".join(value.split()) if isinstance(value, str) else "?", validate=True)
     except (ValueError, binascii.Error) as error:
         raise ValueError(f"not base64: {error}") from error
 
 
+ProbeBytes = Annotated[
+    bytes,
+    BeforeValidator(_bytes, json_schema_input_type=str),
+    Field(max_length=16 * 2**20, json_schema_extra={"contentEncoding": "base64"}),
+]
+
+
 class TreeInput(Input):
     """A SHA, branch or tag, and a patch to put on it: ``probe``, its bytes in base64, kept exactly as sent."""
 
     ref: Annotated[str, Field(min_length=1, max_length=250, examples=["main"])]
-    probe: Annotated[
-        bytes | None,
-        BeforeValidator(_bytes, json_schema_input_type=str | None),
-        Field(max_length=16 * 2**20, json_schema_extra={"contentEncoding": "base64"}),
-    ] = None
+    probe: ProbeBytes | None = None
 
 
 class JobInput(Input):

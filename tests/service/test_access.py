@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 from service import tokens
 from service.app import create_app
 from service.settings import Settings
+from service.workers import views
 from tests.support import running_service
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import GitRepository
@@ -111,3 +113,17 @@ def test_a_body_beyond_the_cap_is_refused_while_it_is_read(tmp_path: Path, datab
             answer = http.post("/api/v1/repositories", json=body)
             assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
             http.close()
+
+
+def test_a_fault_of_ours_is_a_problem_document_too(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells nothing of the inside, and the service goes on."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("inside")
+
+    monkeypatch.setattr(views, "list_workers", fail)
+    answer = service.http.get("/api/v1/workers")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "inside" not in answer.text
+    assert httpx.get(f"{service.url}/api/v1/health").status_code == 200  # the server closed the other connection
