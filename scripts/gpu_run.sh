@@ -42,7 +42,7 @@ PATH=$work/app/bin:$PATH
 . scripts/system.sh
 {
     git log -1 --format='%H %s'
-    python3 -c 'import sys, torch; print(sys.version); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())'
+    "$image" -c 'import sys, torch; print(sys.version); print(torch.__version__, torch.version.cuda, torch.cuda.get_device_name())'
     nvidia-smi --query-gpu=name,uuid,driver_version --format=csv
 } | tee "$out/machine.txt"
 start_system "$work/data"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import getpass
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -102,7 +101,7 @@ def _read_probe(file: Path) -> bytes:
         raise UserError(f"--probe {str(file)!r} cannot be read: {error.strerror}") from error
     if not content.strip():
         raise UserError(f"--probe {str(file)!r} is empty; make one with `git diff --binary > {file.name}`")
-    return base64.b64encode(content)
+    return content
 
 
 def _user() -> str | None:

@@ -7,7 +7,7 @@ import binascii
 import datetime
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from service.schemas import Id, Input, Output
 from service.states import CellState, JobState
@@ -22,26 +22,30 @@ RuntimeName = Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-
 SuiteName = Annotated[str, Field(max_length=100)]
 
 
-def _bytes(value: Any) -> bytes:
+def _decoded(value: Any) -> Any:
     """Strictly: pydantic's own base64 type drops what is none, and would try another patch than was meant."""
+    if not isinstance(value, str):
+        return value  # bytes are the patch itself; the type refuses all else
     try:
-        return base64.b64decode("".join(value.split()) if isinstance(value, str) else "?", validate=True)
+        return base64.b64decode("".join(value.split()), validate=True)
     except (ValueError, binascii.Error) as error:
         raise ValueError(f"not base64: {error}") from error
 
 
-ProbeBytes = Annotated[
+Base64 = Annotated[
     bytes,
-    BeforeValidator(_bytes, json_schema_input_type=str),
+    BeforeValidator(_decoded, json_schema_input_type=str),
+    PlainSerializer(lambda value: base64.b64encode(value).decode(), return_type=str, when_used="json"),
     Field(max_length=16 * 2**20, json_schema_extra={"contentEncoding": "base64"}),
 ]
+"""Bytes that are base64 in JSON and themselves in Python."""
 
 
 class TreeInput(Input):
     """A SHA, branch or tag, and a patch to put on it: ``probe``, its bytes in base64, kept exactly as sent."""
 
     ref: Annotated[str, Field(min_length=1, max_length=250, examples=["main"])]
-    probe: ProbeBytes | None = None
+    probe: Base64 | None = None
 
 
 class JobInput(Input):
@@ -52,15 +56,15 @@ class JobInput(Input):
 
     repository: Annotated[str, Field(min_length=1, max_length=100)]
     trees: Annotated[list[TreeInput], Field(min_length=1, max_length=100)]
-    runtimes: Annotated[list[RuntimeName] | None, Field(max_length=MOST_NAMED)] = None
-    suites: Annotated[list[SuiteName] | None, Field(max_length=MOST_NAMED)] = None
+    runtimes: Annotated[list[RuntimeName], Field(max_length=MOST_NAMED)] | None = None
+    suites: Annotated[list[SuiteName], Field(max_length=MOST_NAMED)] | None = None
     include: Patterns = ()
     exclude: Patterns = ()
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    label: Annotated[str | None, Field(max_length=200)] = None
-    work_package: Annotated[str | None, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")] = None
-    requested_by: Annotated[str | None, Field(max_length=200)] = None
-    reason: Annotated[str | None, Field(max_length=1000)] = None
+    label: Annotated[str, Field(max_length=200)] | None = None
+    work_package: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")] | None = None
+    requested_by: Annotated[str, Field(max_length=200)] | None = None
+    reason: Annotated[str, Field(max_length=1000)] | None = None
     dry_run: bool = False
 
 
