@@ -56,7 +56,9 @@ def _shown(item: dict[str, Any]) -> str:
 
 def _http_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this class alone
-    code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, f"http-{error.status_code}")
+    code = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
+        error.status_code, f"http-{error.status_code}"
+    )
     return problem(error.status_code, code, str(error.detail), str(error.detail))
 
 
@@ -72,11 +74,19 @@ def _data_error(request: Request, error: Exception) -> JSONResponse:
     return _service_error(request, ValueRefused(text))
 
 
+def _fault(request: Request, error: Exception) -> JSONResponse:
+    """A fault of ours. Its traceback goes to the log, since the server logs it behind this answer."""
+    log.error("fault", method=request.method, path=request.url.path, error=repr(error)[:500])
+    text = "The service has a fault here; its log has the traceback. Report it with the address and the time."
+    return _service_error(request, ServiceError(text))
+
+
 def install(app: FastAPI) -> None:
     """Registers the handlers."""
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(DataError, _data_error)
+    app.add_exception_handler(Exception, _fault)
     for unavailable in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(unavailable, _database_error)

@@ -45,6 +45,7 @@ class Settings(BaseSettings):
     claim_cap: Annotated[int, Field(ge=1)] = 3
     cell_cap: Annotated[int, Field(ge=1)] = 1000
     probe_cap_bytes: Annotated[int, Field(ge=1)] = 8 * 2**20
+    body_cap_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
     artifact_cap_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
     git_timeout_s: Annotated[float, Field(gt=0)] = 300.0
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"

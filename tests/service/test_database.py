@@ -104,3 +104,12 @@ def test_a_database_that_stays_locked_is_a_503_and_nothing_is_stored(
         assert answer.headers["retry-after"] == "1"
         assert service.get("/repositories") == []
         service.post("/repositories", body, 201)
+
+
+def test_a_database_that_is_away_is_a_503(tmp_path: Path, broker_url: str) -> None:
+    """Health says so without a token, every other call with one, and the service stays up."""
+    with running_service.running(tmp_path / "data", "postgres://nobody@127.0.0.1:1/none", broker_url) as service:
+        for path in ("health", "jobs", "workers"):
+            answer = service.http.get(f"/api/v1/{path}")
+            assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable")
+            assert "nobody" not in answer.text

@@ -65,6 +65,17 @@ def test_a_dry_run_answers_the_cells_and_stores_nothing(service: RunningService,
     assert service.driver().claim() is None
 
 
+def test_what_is_null_is_what_is_left_out(service: RunningService, registered: GitRepository) -> None:
+    """The command line says every key; the schema tells clients that a probe is base64."""
+    keys = ("runtimes", "suites", "label", "work_package", "requested_by", "reason")
+    found = plan(service, {"ref": "main", "probe": None}, **dict.fromkeys(keys))
+    assert [cell["suite"] for cell in found["cells"]] == ["unit"]
+    schema = service.http.get("/openapi.json").json()["components"]["schemas"]["TreeInput"]["properties"]["probe"]
+    assert {"type": "string", "maxLength": 16 * 2**20, "contentEncoding": "base64"}.items() <= schema["anyOf"][
+        0
+    ].items()
+
+
 def test_what_is_left_out_comes_from_the_commits_own_file(service: RunningService, registered: GitRepository) -> None:
     """An older commit is read with its own file, and a probe that changes the file changes nothing of the matrix."""
     old = registered.git("rev-parse", "HEAD").strip()

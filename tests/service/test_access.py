@@ -1,0 +1,129 @@
+"""Who may do what: nothing without a token, and nothing with the wrong one."""
+
+from __future__ import annotations
+
+import re
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
+
+from service import tokens
+from service.app import create_app
+from service.settings import Settings
+from service.workers import views
+from tests.support import running_service
+from tests.support.fixtures import sqlite_url as database_url
+from tests.support.repository import GitRepository
+from tests.support.running_service import RunningService, WorkerDriver
+
+__all__ = ["database_url"]
+
+
+def api(routes: list[BaseRoute]) -> list[tuple[str, str]]:
+    """Every method and path under /api/v1 but health, with numbers for their parameters."""
+    found = []
+    for route in routes:
+        if isinstance(route, APIRoute):
+            if route.path.startswith("/api/v1/") and route.path != "/api/v1/health":
+                found += [(method, re.sub(r"{\w+}", "1", route.path)) for method in route.methods]
+        else:  # a router that was included
+            found += api(
+                list(getattr(route, "routes", None) or getattr(getattr(route, "original_router", None), "routes", []))
+            )
+    return found
+
+
+def test_nothing_works_without_a_token(service: RunningService) -> None:
+    """Every route of the API answers 401, whatever is sent, and says where the token is; a wrong one likewise."""
+    routes = api(list(create_app(Settings(data_dir=service.settings.data_dir)).routes))
+    assert len(routes) > 18, routes
+    other = {"worker": service.http, "submit": service.worker_http}
+    for method, path in routes:
+        wanted = "worker" if path.startswith("/api/v1/worker/") else "submit"
+        with httpx.Client(base_url=service.url) as http:
+            answer = http.request(method, path)
+            assert (answer.status_code, answer.json()["code"]) == (401, "token-missing"), (method, path)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert f"tokens/{wanted}" in answer.json()["detail"]
+            for value in ("Bearer x", "Bearer \xe4", "bearer rb_", "Basic x", "Bearer"):
+                headers = {"Authorization": value.encode("latin-1")}
+                assert http.request(method, path, headers=headers).status_code == 401, (method, path, value)
+            assert (
+                http.request(method, path, cookies=None, headers={"Cookie": "replaybench_session=x"}).status_code == 401
+            )
+        answer = other[wanted].request(method, path)
+        assert (answer.status_code, answer.json()["code"]) == (401, "token-refused"), (method, path)
+
+
+def test_health_needs_no_token_and_tells_nothing(service: RunningService) -> None:
+    """A status, a version and the contract's number."""
+    found = httpx.get(f"{service.url}/api/v1/health").json()
+    assert found == {"status": "ok", "version": found["version"], "contract": 1}
+
+
+def test_the_tokens_files_are_their_owners_alone(service: RunningService) -> None:
+    """Mode 0600, made once, different from each other."""
+    files = [tokens.path(service.settings.data_dir, scope) for scope in tokens.Scope]
+    assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
+    assert stat.S_IMODE(files[0].parent.stat().st_mode) == 0o700
+    known = tokens.ensure(service.settings.data_dir)
+    assert known == tokens.ensure(service.settings.data_dir)
+    assert known.submit != known.worker
+    assert len(known.submit) > 40
+
+
+def test_services_that_start_at_once_agree_on_the_tokens(tmp_path: Path) -> None:
+    """Whoever is first, all read the same, and no draft is left."""
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: tokens.ensure(tmp_path), range(8)))
+    assert len(found) == 1
+    assert {file.name for file in (tmp_path / "tokens").iterdir()} == {"submit", "worker"}
+
+
+def test_an_artifact_beyond_the_cap_is_refused_and_leaves_no_file(
+    tmp_path: Path, database_url: str, broker_url: str, repo: GitRepository
+) -> None:
+    """Exactly the cap is taken; one byte more is a 413."""
+    with running_service.running(tmp_path / "data", database_url, broker_url, artifact_cap_bytes=1000) as service:
+        service.post("/repositories", {"name": "demo", "url": str(repo.path)}, 201)
+        service.submit("demo", "main")
+        driver: WorkerDriver = service.driver()
+        attempt = driver.must_claim().assignment
+        path = f"/api/v1/worker/attempts/{attempt.attempt}/artifacts/a.log"
+        headers = {"X-Lease": attempt.token}
+        refused = service.worker_http.put(path, content=b"x" * 1001, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
+        assert not [file for file in (tmp_path / "data/artifacts").rglob("*") if file.is_file()]
+        assert service.worker_http.put(path, content=b"x" * 1000, headers=headers).status_code == 201
+
+
+def test_a_body_beyond_the_cap_is_refused_while_it_is_read(tmp_path: Path, database_url: str, broker_url: str) -> None:
+    """Also of a caller without a token, whose JSON would otherwise be read in whole first."""
+    caps = {"body_cap_bytes": 2000, "artifact_cap_bytes": 1000}
+    with running_service.running(tmp_path / "data", database_url, broker_url, **caps) as service:
+        body = {"name": "demo", "url": "/" + "x" * 1900}
+        assert service.http.post("/api/v1/repositories", json=body).status_code == 201
+        body = {"name": "demo", "url": "/" + "x" * 2000}
+        for http in (service.http, httpx.Client(base_url=service.url)):
+            answer = http.post("/api/v1/repositories", json=body)
+            assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+            http.close()
+
+
+def test_a_fault_of_ours_is_a_problem_document_too(service: RunningService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells nothing of the inside, and the service goes on."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("inside")
+
+    monkeypatch.setattr(views, "list_workers", fail)
+    answer = service.http.get("/api/v1/workers")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "inside" not in answer.text
+    assert httpx.get(f"{service.url}/api/v1/health").status_code == 200  # the server closed the other connection

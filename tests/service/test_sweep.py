@@ -1,0 +1,79 @@
+"""The sweep: says why a cell waits, wakes again what still waits, and never ends."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import redis
+from sqlalchemy import update
+
+from service.clock import now
+from service.models import Attempt, Cell, Worker
+from tests.support.fixtures import sqlite_url as database_url
+from tests.support.repository import GitRepository
+from tests.support.running_service import RunningService
+from tests.support.waiting import wait_for
+from worker.messages import Outcome
+
+__all__ = ["database_url"]
+
+
+def reason(service: RunningService, job: Any) -> str | None:
+    """Why the job's cell waits."""
+    (cell,) = service.get(f"/jobs/{job['id']}/cells")
+    found: str | None = cell["waiting_reason"]
+    return found
+
+
+def test_a_cell_that_nobody_can_serve_says_why(service: RunningService, registered: GitRepository) -> None:
+    """No worker at all, then one that does not fit, then one that does; a reader of the job is told each time."""
+    job = service.submit("demo", "main")
+    revision = job["revision"]
+    wait_for(lambda: "no worker is alive" in (reason(service, job) or ""), "the first reason")
+    assert service.get(f"/jobs/{job['id']}")["revision"] > revision
+    service.driver("gpu", kinds=("cuda",))
+    said = "no live worker can serve it: gpu serves cuda, not cpu"
+    wait_for(lambda: reason(service, job) == said, "the second reason")
+    driver = service.driver("cpu")
+    wait_for(lambda: reason(service, job) is None, "the reason to be taken back")
+    with service.database.write() as session:
+        long_ago = now() - datetime.timedelta(seconds=10 * service.settings.lease_s)
+        session.execute(update(Worker).values(seen_at=long_ago))
+    wait_for(lambda: "no worker is alive" in (reason(service, job) or ""), "silent workers to count as gone")
+    driver.must_claim().run({"a": Outcome.PASSED})
+    assert reason(service, job) is None
+
+
+def test_a_lost_wake_up_is_sent_again_and_one_that_lies_unread_is_not(
+    service: RunningService, registered: GitRepository, broker_url: str
+) -> None:
+    """Each kind that waits has one wake-up in its queue."""
+    with redis.Redis.from_url(broker_url) as client:
+        client.delete("cpu")
+        service.submit("demo", "main")
+        service.submit("demo", "main")
+        assert client.llen("cpu") == 2
+        client.delete("cpu")
+        wait_for(lambda: client.llen("cpu"), "the sweep to wake again")
+        service.driver()
+        job = service.submit("demo", "main")
+        wait_for(lambda: reason(service, job) is None, "a sweep")
+        assert client.llen("cpu") == 2  # the sweep's and the submission's
+        client.delete("cpu")
+
+
+def test_a_row_that_cannot_be_read_does_not_end_the_sweep(service: RunningService, registered: GitRepository) -> None:
+    """What a fault left in one cell holds nobody else's lease for ever."""
+    broken, other = service.submit("demo", "main"), service.submit("demo", "main", priority=1)
+    with service.database.write() as session:
+        session.execute(update(Cell).where(Cell.job_id == broken["id"]).values(suite_spec={"odd": 1}))
+    attempt = service.driver().must_claim()
+    assert attempt.assignment.cell.job == other["id"]
+
+    def ended() -> bool:
+        with service.database.write() as session:
+            session.execute(update(Attempt).values(lease_expires_at=now()))
+        return bool(service.get(f"/attempts/{attempt.assignment.attempt}")["state"] == "ended")
+
+    wait_for(ended, "the lease to be reaped")
