@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/overhead.py [--rounds 5] [--cases 40] [--seconds 4]
 
 All three run in turn, round by round, in an environment of the same packages. Printed are medians, and what a cell
-takes beyond plain pytest in the same round, against the limits that this project sets itself: 1.5 s plus 5 % for the whole
-cell (from submission to its end), 2 s for the first case (from submission to the case's start, less pytest's own).
+takes beyond plain pytest in the same round, against the limits that this project sets itself: 1.5 s plus 5 % for the
+whole cell (from submission to its end), 2 s for the first case (from submission to its start, less pytest's own).
 """
 
 from __future__ import annotations

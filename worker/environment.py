@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 _NAMES = frozenset({"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR"})
-# How the machine's own libraries are set up. Without an image's OMPI_MCA_ and PMIX_MCA_ variables its MPI, which lightning
-# asks whether it is there, ends the process; without its NCCL_, NVSHMEM_ and TORCH_ ones a machine's operator loses what
-# was switched off there on purpose.
+# How the machine's own libraries are set up. Without an image's OMPI_MCA_ and PMIX_MCA_ variables its MPI, which
+# lightning asks whether it is there, ends the process; without its NCCL_, NVSHMEM_ and TORCH_ ones a machine's operator
+# loses what was switched off there on purpose.
 _PREFIXES = ("LC_", "NVIDIA_", "CUDA_", "NCCL_", "NVSHMEM_", "TORCH_", "OMPI_MCA_", "PMIX_MCA_")
 _BUILD_NAMES = frozenset({"SSL_CLIENT_CERT", "CC", "CXX"})
 _BUILD_PREFIXES = ("UV_",)

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from service.cli.options import Json, Url
 
+if TYPE_CHECKING:
+    from service.cli.submission import Request
+
 _Many = list[str]
+_Trees = Annotated[
+    _Many | None,
+    typer.Option(
+        help="A commit, branch or tag; several are allowed. Default: this checkout's HEAD.", show_default=False
+    ),
+]
+_Probes = Annotated[
+    list[Path] | None,
+    typer.Option(help="A patch to put on each tree; several are allowed.", show_default=False, dir_okay=False),
+]
+_Runtimes = Annotated[
+    _Many | None,
+    typer.Option(help="Like py3.11-torch2.9.1-cu129-pl2.6.6. Default: the tree's.", show_default=False),
+]
 
 
 def submit(
@@ -20,21 +37,10 @@ def submit(
             help="A registered repository. Default: the one that this checkout belongs to.", show_default=False
         ),
     ] = None,
-    tree: Annotated[
-        _Many | None,
-        typer.Option(
-            help="A commit, branch or tag; several are allowed. Default: this checkout's HEAD.", show_default=False
-        ),
-    ] = None,
-    probe: Annotated[
-        list[Path] | None,
-        typer.Option(help="A patch to put on each tree; several are allowed.", show_default=False, dir_okay=False),
-    ] = None,
+    tree: _Trees = None,
+    probe: _Probes = None,
     with_plain: Annotated[bool, typer.Option("--with-plain", help="Each tree without a probe, too.")] = False,
-    runtime: Annotated[
-        _Many | None,
-        typer.Option(help="Like py3.11-torch2.9.1-cu129-pl2.6.6. Default: the tree's.", show_default=False),
-    ] = None,
+    runtime: _Runtimes = None,
     suite: Annotated[_Many | None, typer.Option(help="Default: the tree's suites.", show_default=False)] = None,
     include: Annotated[
         _Many | None, typer.Option(help="Only cells whose name fits, like '*/py3.11-*/gate'.", show_default=False)
@@ -52,10 +58,7 @@ def submit(
     url: Url = None,
 ) -> None:
     """Submit a commit and a matrix. What is left out comes from the tree's replaybench.toml."""
-    from service.cli import output, watching
-    from service.cli.connect import connect
-    from service.cli.render import plan_table
-    from service.cli.submission import Request, make_job
+    from service.cli.submission import Request
 
     request = Request(
         repository=repository,
@@ -71,6 +74,15 @@ def submit(
         work_package=work_package,
         reason=reason,
     )
+    _send(request, url, dry_run=dry_run, watch=watch, json=json)
+
+
+def _send(request: Request, url: str | None, *, dry_run: bool, watch: bool, json: bool) -> None:
+    from service.cli import output, watching
+    from service.cli.connect import connect
+    from service.cli.render import plan_table
+    from service.cli.submission import make_job
+
     with connect(url) as client:
         job = make_job(request, client, Path.cwd(), output.note)
         if dry_run:

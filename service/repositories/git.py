@@ -13,6 +13,7 @@ from service.errors import RefRefused, UrlRefused
 URL = re.compile(
     r"(https?|ssh|git|file)://[^-\s\0][^\s\0]*|[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9.][A-Za-z0-9.-]*:[^\s\0]+|/[^\0\n]*"
 )
+PASSWORD = re.compile(r"[a-z]+://[^/@]*:[^/@]*@")
 SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 SHORT_SHA = re.compile(r"[0-9a-f]{7,64}")
 # What `git check-ref-format` forbids, and a leading dash, which a command could read as an option.
@@ -31,8 +32,11 @@ def check_url(url: str) -> str:
     """``url``, if git will fetch it and run no program for it.
 
     Raises:
-        UrlRefused: it is an ``ext::`` or other helper's URL, or could be read as an option.
+        UrlRefused: it is an ``ext::`` or other helper's URL, could be read as an option, or holds a password, which
+            every reader of this service would see.
     """
+    if PASSWORD.match(url):
+        raise UrlRefused("the url holds a password, which readers of this service would see; give it without")
     if not URL.fullmatch(url):
         raise UrlRefused(
             f"url {url!r} is refused; give https://, ssh://, git://, file://, user@host:path or an absolute path"
