@@ -40,6 +40,7 @@ class KeptProcess:
         cwd: Path,
         grace_s: float,
         on_output: Callable[[bytes], None],
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_KEEPER), str(grace_s), "--", *command],
@@ -49,6 +50,7 @@ class KeptProcess:
             env=dict(env),
             cwd=cwd,
             start_new_session=True,
+            pass_fds=pass_fds,
             bufsize=0,
         )
         self._reader = threading.Thread(target=self._read, args=(on_output,), name="output", daemon=True)
