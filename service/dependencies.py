@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.orm import Session
 
 from service.access.gate import Gate
@@ -92,17 +93,22 @@ def _require(request: Request, scope: Scope) -> None:
     request.state.caller = gate.admit(token, scope, address_of(request), optional=bearer is None)
 
 
-def signed_in(request: Request) -> None:
+# For the OpenAPI document alone: the gate reads the header by itself, and answers in our own words.
+_token = HTTPBearer(scheme_name="token", description="A token of this service: docs/access.md.", auto_error=False)
+Documented = Annotated[HTTPAuthorizationCredentials | None, Depends(_token)]
+
+
+def signed_in(request: Request, _: Documented) -> None:
     """Lets in whose token has the scope ``read``; for what changes something, ``submit``."""
     _require(request, Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT)
 
 
-def is_worker(request: Request) -> None:
+def is_worker(request: Request, _: Documented) -> None:
     """Lets in whose token has the scope ``worker``."""
     _require(request, Scope.WORKER)
 
 
-def is_admin(request: Request) -> None:
+def is_admin(request: Request, _: Documented) -> None:
     """Lets in whose token has the scope ``admin``."""
     _require(request, Scope.ADMIN)
 

@@ -92,6 +92,15 @@ def test_no_route_works_without_its_scope(service: RunningService) -> None:
                 assert answer.json()["scope"] == wanted
 
 
+def test_the_openapi_document_says_what_needs_a_token(service: RunningService) -> None:
+    """Everything but health."""
+    found = service.http.get("/openapi.json").json()
+    assert found["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    for path, methods in found["paths"].items():
+        for method, operation in methods.items():
+            assert operation.get("security") == (None if path == "/api/v1/health" else [{"token": []}]), (method, path)
+
+
 def test_the_submit_token_of_the_data_directory_administers_and_one_of_the_environment_does_not(
     tmp_path: Path, database_url: str, broker_url: str
 ) -> None:
