@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import pytest
 
 from service.access.scopes import Caller, Scope, granted
 from service.audit import service as audit
+from service.jobs import endpoints as jobs
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
 from worker.messages import Outcome
@@ -65,6 +68,17 @@ def test_a_change_that_its_endpoint_does_not_name_is_in_it_all_the_same(service:
         ("post", "/api/v1/new/1"),
         ("new.named", "new 1"),
     ]
+
+
+def test_an_endpoint_that_forgets_the_audit_is_in_it(
+    service: RunningService, registered: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the real service: who it was, and the call's method and path."""
+    service.submit("demo", "main", suites=["unit"])
+    monkeypatch.setattr(jobs, "audit", SimpleNamespace(note=lambda *_, **__: None))
+    service.post("/jobs/1/cancel")
+    last = entries(service)[-1]
+    assert (last["actor"], last["action"], last["subject"]) == ("submit", "post", "/api/v1/jobs/1/cancel")
 
 
 def test_it_comes_in_pages_and_by_subject_and_token(service: RunningService) -> None:
