@@ -10,6 +10,9 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from service import error_handlers, tokens
+from service.access import endpoints as access
+from service.access.gate import Gate
+from service.audit import endpoints as audit
 from service.body_limit import BodyLimit
 from service.database import Database, upgrade
 from service.dispatch.broker import Broker
@@ -38,7 +41,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if database.embedded:
             await run_in_threadpool(upgrade, settings.database)
-        app.state.tokens = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
+        known = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
+        app.state.gate = Gate(database, known, settings)
         sweep = Sweep(database, broker, settings)
         sweep.start()
         yield
@@ -51,7 +55,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings, app.state.database = settings, database
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
-    for part in (repositories, jobs, results, workers, pages):
+    for part in (repositories, jobs, results, workers, access, audit, pages):
         app.include_router(part.router)
     app.include_router(results.worker_router)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from weakref import WeakSet
 
 from alembic import command
@@ -41,6 +42,7 @@ class Database:
         self.engine = _engine(self.url)
         self._writing = self.engine.execution_options(writing=True)
         self._send = send
+        self._before_commit: Callable[[Session], None] | None = None
 
     @property
     def embedded(self) -> bool:
@@ -53,6 +55,8 @@ class Database:
         with Session(self._writing, expire_on_commit=False) as session:
             with session.begin():
                 yield session
+                if self._before_commit is not None:
+                    self._before_commit(session)
             wakes = outbox.take(session)
         if wakes and self._send is not None:
             self._send(wakes)
@@ -62,6 +66,12 @@ class Database:
         """One transaction that only reads."""
         with Session(self.engine, expire_on_commit=False) as session:
             yield session
+
+    def before_commit(self, act: Callable[[Session], None]) -> Self:
+        """The same database, whose writing transactions end with this act."""
+        view = copy.copy(self)
+        view._before_commit = act
+        return view
 
     def answers(self) -> bool:
         """Whether the database can be read."""

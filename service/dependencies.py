@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.orm import Session
 
+from service.access.gate import Gate
+from service.access.scopes import Caller, Scope
+from service.audit import service as audit
 from service.database import Database
-from service.errors import TokenMissing, TokenRefused
 from service.settings import Settings
-from service.tokens import Scope, Tokens, path
 
 COOKIE = "replaybench_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -25,9 +27,27 @@ def get_settings(request: Request) -> Settings:
 
 
 def get_database(request: Request) -> Database:
-    """The application's database."""
+    """The application's database. What a signed-in caller changes through it is in the audit."""
     database: Database = request.app.state.database
-    return database
+
+    def audited(session: Session) -> None:
+        caller = known_caller(request)
+        # What workers report is left out: it is a record of its own, and thousands of batches an hour.
+        if caller is not None and request.state.scope is not Scope.WORKER:
+            audit.ensure(session, caller, request.method, request.url.path)
+
+    return database.before_commit(audited)
+
+
+def known_caller(request: Request) -> Caller | None:
+    """Who calls, where the endpoint asks for a scope."""
+    return getattr(request.state, "caller", None)
+
+
+def get_caller(request: Request) -> Caller:
+    """Who calls an endpoint that asks for a scope."""
+    caller: Caller = request.state.caller
+    return caller
 
 
 def _read(request: Request) -> Iterator[Session]:
@@ -41,52 +61,56 @@ def _read(request: Request) -> Iterator[Session]:
 ReadSession = Annotated[Session, Depends(_read, scope="function")]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 DatabaseDep = Annotated[Database, Depends(get_database)]
+CallerDep = Annotated[Caller, Depends(get_caller)]
 
 
-def token_of(request: Request) -> str | None:
-    """The caller's token: ``Authorization: Bearer …``, or a signed-in browser's cookie.
+def address_of(request: Request) -> str:
+    """Where the call comes from. Behind a proxy of this machine, uvicorn takes the address that the proxy names."""
+    return request.client.host if request.client else ""
+
+
+def _bearer(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token else None
+
+
+def _cookie(request: Request) -> str | None:
+    """A signed-in browser's token.
 
     A cookie goes along with requests that a page of another port of this host makes, SameSite or not; so one that
     changes something counts only where the browser says that our own page made the request.
     """
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token:
-        return token.strip()
     own = request.method in SAFE_METHODS or request.headers.get("sec-fetch-site") in {"same-origin", "none"}
     return request.cookies.get(COOKIE) if own else None
 
 
 def _require(request: Request, scope: Scope) -> None:
-    token = token_of(request)
-    file = path(get_settings(request).data_dir, scope)
-    if token is None:
-        raise TokenMissing(
-            f"Send 'Authorization: Bearer <{scope} token>'; the token is in the service's data directory, in the file "
-            f"tokens/{file.name}."
-        )
-    tokens: Tokens = request.app.state.tokens
-    if tokens.scope_of(token) is not scope:
-        raise TokenRefused(f"The token sent is not the {scope} token of this service.")
+    gate: Gate = request.app.state.gate
+    bearer = _bearer(request)
+    token = _cookie(request) if bearer is None else bearer
+    # Whoever's cookie is out of date reads on where all may read; a program is told that its token is refused.
+    request.state.scope = scope
+    request.state.caller = gate.admit(token, scope, address_of(request), optional=bearer is None)
 
 
-def signed_in(request: Request) -> None:
-    """Lets in who may submit and read.
-
-    Raises:
-        TokenMissing: there is no token.
-        TokenRefused: it is not the submit token.
-    """
-    _require(request, Scope.SUBMIT)
+# For the OpenAPI document alone: the gate reads the header by itself, and answers in our own words.
+_token = HTTPBearer(scheme_name="token", description="A token of this service: docs/access.md.", auto_error=False)
+Documented = Annotated[HTTPAuthorizationCredentials | None, Depends(_token)]
 
 
-def is_worker(request: Request) -> None:
-    """Lets in workers.
+def signed_in(request: Request, _: Documented) -> None:
+    """Lets in whose token has the scope ``read``; for what changes something, ``submit``."""
+    _require(request, Scope.READ if request.method in SAFE_METHODS else Scope.SUBMIT)
 
-    Raises:
-        TokenMissing: there is no token.
-        TokenRefused: it is not the worker token.
-    """
+
+def is_worker(request: Request, _: Documented) -> None:
+    """Lets in whose token has the scope ``worker``."""
     _require(request, Scope.WORKER)
+
+
+def is_admin(request: Request, _: Documented) -> None:
+    """Lets in whose token has the scope ``admin``."""
+    _require(request, Scope.ADMIN)
 
 
 def same_token(one: str, other: str) -> bool:

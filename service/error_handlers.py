@@ -23,15 +23,14 @@ MOST_ERRORS = 20
 def problem(status: int, code: str, title: str, detail: str, **extra: Any) -> JSONResponse:
     """A problem document. ``code`` is stable and for machines, ``detail`` is for people."""
     body = {"type": "about:blank", "title": title, "status": status, "code": code, "detail": detail, **extra}
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-    if status == 503:
-        headers["Retry-After"] = "1"
-    return JSONResponse(body, status, headers, media_type="application/problem+json")
+    return JSONResponse(body, status, media_type="application/problem+json")
 
 
 def _service_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ServiceError)  # noqa: S101 -- registered for this class alone
-    return problem(error.status, error.code, error.title, error.detail, **error.extra)
+    answer = problem(error.status, error.code, error.title, error.detail, **error.extra)
+    answer.headers.update(error.headers)
+    return answer
 
 
 def _validation_error(_: Request, error: Exception) -> JSONResponse:

@@ -17,6 +17,15 @@ class ServiceError(Exception):
         self.detail = detail
         self.extra = extra
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that go with the status."""
+        if self.status == 401:
+            return {"WWW-Authenticate": "Bearer"}
+        if self.status in {429, 503}:
+            return {"Retry-After": str(self.extra.get("retry_after_s", 1))}
+        return {}
+
 
 class NotFound(ServiceError):
     """There is no such job, cell, attempt or artifact."""
@@ -31,9 +40,30 @@ class TokenMissing(ServiceError):
 
 
 class TokenRefused(ServiceError):
-    """The token is unknown, or may not do this."""
+    """The token is unknown, or was revoked."""
 
-    status, code, title = 401, "token-refused", "The token does not allow this"
+    status, code, title = 401, "token-refused", "The token is refused"
+
+
+class TokenExpired(ServiceError):
+    """The token was good until some time ago."""
+
+    status, code, title = 401, "token-expired", "The token has expired"
+
+
+class ScopeMissing(ServiceError):
+    """The token is good, but not for this."""
+
+    status, code, title = 403, "scope-missing", "The token does not allow this"
+
+
+class RateLimited(ServiceError):
+    """Too many calls in a minute. ``retry_after_s`` is when the next one is taken."""
+
+    status, code, title = 429, "rate-limited", "Too many calls"
+
+    def __init__(self, detail: str, retry_after_s: int) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
 
 
 class RepositoryExists(ServiceError):

@@ -23,6 +23,7 @@ class Settings(BaseSettings):
     """Everything that an operator can set. Durations are in seconds.
 
     A token that is set takes the place of the one in the data directory: 24 characters at least, no spaces.
+    ``token_rate`` and ``address_rate`` are calls a minute, of a token and of an address without one; 0: any number.
     ``lease_s`` is how long an attempt lives without a word from its worker; a worker speaks three times in that span.
     ``claim_cap`` is how often a cell is handed out before broken workers alone decide it.
     """
@@ -40,6 +41,9 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8321
     submit_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
     worker_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
+    public_reading: bool = False
+    token_rate: Annotated[int, Field(ge=0)] = 6000
+    address_rate: Annotated[int, Field(ge=0)] = 600
     lease_s: Annotated[float, Field(gt=0)] = 45.0
     sweep_s: Annotated[float, Field(gt=0)] = 2.0
     claim_cap: Annotated[int, Field(ge=1)] = 3

@@ -1,20 +1,19 @@
-"""The two tokens: who may submit and read, and who may work. Made at first start, mode 0600, in the data directory."""
+"""The two tokens that are there from the first start: of people, and of workers. Mode 0600, in the data directory."""
 
 from __future__ import annotations
 
-import enum
 import hmac
 import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from service.access.scopes import Scope
 
-class Scope(enum.StrEnum):
-    """What a token allows."""
+__all__ = ["FILES", "Scope", "Tokens", "ensure", "path"]
 
-    SUBMIT = "submit"
-    WORKER = "worker"
+FILES = (Scope.SUBMIT, Scope.WORKER)
+"""The scopes whose token lies in the data directory."""
 
 
 def path(data_dir: Path, scope: Scope) -> Path:
@@ -24,15 +23,20 @@ def path(data_dir: Path, scope: Scope) -> Path:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The service's tokens by scope."""
+    """The service's tokens by file.
+
+    ``people`` is what the submit token allows. Who can read its file owns the data directory, and so may do everything;
+    one that the operator set in the environment was meant for people and CI, and submits and reads.
+    """
 
     submit: str
     worker: str
+    people: Scope = Scope.ADMIN
 
     def scope_of(self, token: str) -> Scope | None:
         """What a caller with this token may do; the comparison takes the same time for every wrong one."""
         found = None
-        for scope, known in ((Scope.SUBMIT, self.submit), (Scope.WORKER, self.worker)):
+        for scope, known in ((self.people, self.submit), (Scope.WORKER, self.worker)):
             if hmac.compare_digest(token.encode(), known.encode()):
                 found = scope
         return found
@@ -47,6 +51,7 @@ def ensure(data_dir: Path, submit: str = "", worker: str = "") -> Tokens:
     return Tokens(
         submit=submit or _ensure(path(data_dir, Scope.SUBMIT)),
         worker=worker or _ensure(path(data_dir, Scope.WORKER)),
+        people=Scope.SUBMIT if submit else Scope.ADMIN,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from rich import box
 from rich.table import Table
 
+from service.access.schemas import TokenOutput
 from service.cli.output import text
 from service.jobs.schemas import CellOutput, JobOutput, PlanOutput
 from service.repositories.schemas import RepositoryOutput
@@ -122,6 +123,23 @@ def repositories_table(repositories: Sequence[RepositoryOutput]) -> Table:
     table = grid("Name", "URL", "Registered")
     for item in repositories:
         table.add_row(text(item.name), text(item.url), text(moment(item.created_at)))
+    return table
+
+
+def tokens_table(tokens: Sequence[TokenOutput]) -> Table:
+    """The tokens that were ever made."""
+    table = grid("Token", "Begins", "Name", "Scopes", "State", "Expires", "Last used", "Made by")
+    for item in tokens:
+        table.add_row(
+            text(item.id),
+            text(f"{item.prefix}…"),
+            text(item.name),
+            text(", ".join(item.scopes)),
+            text(item.state, "" if item.state == "active" else "red"),
+            text(moment(item.expires_at) if item.expires_at else "never"),
+            text(moment(item.used_at) if item.used_at else "never"),
+            text(item.created_by),
+        )
     return table
 
 

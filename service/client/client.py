@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from service.access.schemas import NewToken, TokenInput, TokenOutput
+from service.audit.schemas import AuditOutput
 from service.client.errors import ClientError, ProblemError, UnreachableError
 from service.client.events import Event, parse
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
@@ -24,7 +26,7 @@ T = TypeVar("T")
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 STREAM_SILENCE_S = 45.0  # three times the service's keep-alive
-AWAY = frozenset({502, 503, 504})
+AWAY = frozenset({429, 502, 503, 504})
 
 
 def is_loopback(url: str) -> bool:
@@ -147,6 +149,24 @@ class Client:
     def workers(self) -> list[WorkerOutput]:
         """The workers that ever registered."""
         return self._get(list[WorkerOutput], "workers")
+
+    def tokens(self) -> list[TokenOutput]:
+        """Every token that was ever made, the newest first; asks for the scope ``admin``."""
+        return self._get(list[TokenOutput], "tokens")
+
+    def create_token(self, token: TokenInput) -> NewToken:
+        """Makes a token. The answer is the only one that holds it."""
+        return self._post(NewToken, "tokens", token.model_dump(mode="json"))
+
+    def revoke_token(self, token: int) -> TokenOutput:
+        """Ends a token for good."""
+        return self._post(TokenOutput, f"tokens/{token}/revoke", {})
+
+    def audit(
+        self, *, limit: int = 50, before: int | None = None, subject: str | None = None, prefix: str | None = None
+    ) -> Page[AuditOutput]:
+        """The latest changes, newest first: of everything, of one subject (``job 12``), or by one token."""
+        return self._get(Page[AuditOutput], "audit", limit=limit, before=before, subject=subject, prefix=prefix)
 
     def follow(self, job: int) -> Iterator[Snapshot]:
         """A job's live stream, until it has ended. A broken connection is taken up again where it was.

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from service.dependencies import DatabaseDep, SettingsDep, signed_in
+from service.audit import service as audit
+from service.dependencies import CallerDep, DatabaseDep, SettingsDep, signed_in
 from service.jobs import planning, service, stream, views
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
 from service.repositories import service as repositories
@@ -22,7 +23,9 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 
 
 @router.post("/jobs", status_code=status.HTTP_201_CREATED, responses={200: {"model": PlanOutput}})
-def submit(body: JobInput, database: DatabaseDep, settings: SettingsDep, response: Response) -> JobOutput | PlanOutput:
+def submit(
+    body: JobInput, database: DatabaseDep, settings: SettingsDep, caller: CallerDep, response: Response
+) -> JobOutput | PlanOutput:
     """Submits a commit plus a matrix. ``dry_run`` answers the cells with 200 and stores nothing."""
     # git may take its time: nothing of the database is held meanwhile.
     with database.read() as session:
@@ -33,6 +36,9 @@ def submit(body: JobInput, database: DatabaseDep, settings: SettingsDep, respons
         return plan.output()
     with database.write() as session:
         job = service.create(session, repository.id, body, plan)
+        trees = [tree.name for tree in plan.trees]
+        detail = {"repository": body.repository, "trees": trees[:20], "cells": len(plan.cells)}
+        audit.note(session, caller, "job.submit", f"job {job.id}", **detail)
         return views.get_job(session, job.id)
 
 
@@ -92,18 +98,20 @@ def get_stream(job: Id, request: Request, database: DatabaseDep) -> StreamingRes
 
 
 @router.post("/jobs/{job}/cancel")
-def cancel(job: Id, database: DatabaseDep) -> JobOutput:
+def cancel(job: Id, database: DatabaseDep, caller: CallerDep) -> JobOutput:
     """Ends what waits and stops what runs."""
     with database.write() as session:
         service.cancel(session, job)
+        audit.note(session, caller, "job.cancel", f"job {job}")
         session.flush()
         return views.get_job(session, job)
 
 
 @router.post("/jobs/{job}/rerun")
-def rerun(job: Id, body: RerunInput, database: DatabaseDep) -> JobOutput:
+def rerun(job: Id, body: RerunInput, database: DatabaseDep, caller: CallerDep) -> JobOutput:
     """Queues cells again: those named, or all that ended without passing."""
     with database.write() as session:
         service.rerun(session, job, body.cells)
+        audit.note(session, caller, "job.rerun", f"job {job}", cells=body.cells and body.cells[:100])
         session.flush()
         return views.get_job(session, job)

@@ -1,9 +1,24 @@
 """The tables."""
 
+from service.models.access import AccessToken, AuditEntry
 from service.models.attempt import Artifact, Attempt, Case, Process
 from service.models.base import Base
 from service.models.job import Cell, Job
 from service.models.repository import Probe, Repository, Tree
 from service.models.worker import Worker
 
-__all__ = ["Artifact", "Attempt", "Base", "Case", "Cell", "Job", "Probe", "Process", "Repository", "Tree", "Worker"]
+__all__ = [
+    "AccessToken",
+    "Artifact",
+    "Attempt",
+    "AuditEntry",
+    "Base",
+    "Case",
+    "Cell",
+    "Job",
+    "Probe",
+    "Process",
+    "Repository",
+    "Tree",
+    "Worker",
+]

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service import clock
+from service.dependencies import known_caller
 from service.pages import log, progress, text
 from service.results.table import ORDER
 
@@ -86,6 +87,12 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
         return f"{prefix}/static/{name}?v={STATIC[name][1]}"
 
     body = TEMPLATES.get_template(template).render(
-        values, status=status, root=prefix, static=static, now=clock.now(), path=request.url.path.removeprefix(prefix)
+        values,
+        status=status,
+        root=prefix,
+        static=static,
+        now=clock.now(),
+        path=request.url.path.removeprefix(prefix),
+        caller=known_caller(request),
     )
     return HTMLResponse(body, status, dict(HEADERS))

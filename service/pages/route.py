@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
 
-from service.errors import ServiceError, TokenMissing, TokenRefused
+from service.errors import ServiceError, TokenExpired, TokenMissing, TokenRefused
 from service.pages.render import page, root
 
 
@@ -25,10 +25,12 @@ class PageRoute(APIRoute):
         async def shown(request: Request) -> Response:
             try:
                 return await handle(request)
-            except (TokenMissing, TokenRefused):
+            except (TokenMissing, TokenRefused, TokenExpired):
                 return _to_sign_in(request)
             except ServiceError as error:
-                return page(request, "error.html", error.status, title=error.title, detail=error.detail)
+                answer = page(request, "error.html", error.status, title=error.title, detail=error.detail)
+                answer.headers.update(error.headers)
+                return answer
             except RequestValidationError as error:
                 where = ", ".join(str(item["loc"][-1]) for item in error.errors())
                 detail = f"The address is not understood: {where}."

@@ -1,4 +1,4 @@
-"""Signing a browser in: the submit token goes into a cookie that no script and no other site can use."""
+"""Signing a browser in: a token that may read goes into a cookie that no script and no other site can use."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from urllib.parse import parse_qs
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
+from starlette.concurrency import run_in_threadpool
 
 from service import tokens
-from service.dependencies import COOKIE, SettingsDep
-from service.errors import TooLarge
+from service.access.gate import Gate
+from service.access.scopes import Caller, Scope
+from service.dependencies import COOKIE, SettingsDep, address_of
+from service.errors import ServiceError, TokenExpired, TokenRefused, TooLarge
 from service.pages.render import HEADERS, page, root
 from service.pages.route import PageRoute
 from service.settings import Settings
-from service.tokens import Scope, Tokens
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 DAYS_S = 30 * 24 * 3600
@@ -47,7 +49,8 @@ def ask(
 async def take(request: Request, settings: SettingsDep) -> Response:
     """Takes the form."""
     form = parse_qs((await _body(request)).decode(errors="replace"), keep_blank_values=True)
-    return _sign_in(request, settings, form.get("token", [""])[0].strip(), form.get("next", [""])[0])
+    token, wanted = form.get("token", [""])[0].strip(), form.get("next", [""])[0]
+    return await run_in_threadpool(_sign_in, request, settings, token, wanted)
 
 
 @router.post("/sign-out")
@@ -68,15 +71,18 @@ async def _body(request: Request) -> bytes:
 
 
 def _sign_in(request: Request, settings: Settings, token: str, wanted: str) -> Response:
-    known: Tokens = request.app.state.tokens
-    scope = known.scope_of(token)
-    if scope is not Scope.SUBMIT:
-        return _form(request, settings, wanted, _why(scope))
+    gate: Gate = request.app.state.gate
+    try:
+        caller = gate.identify(token, address_of(request))
+    except (TokenRefused, TokenExpired) as error:
+        return _form(request, settings, wanted, _why(error))
+    if not caller.may(Scope.READ):
+        return _form(request, settings, wanted, "This is the worker token. Pages take a token that may read.")
     answer = RedirectResponse(own_path(wanted, f"{root(request)}/"), 303, headers=dict(HEADERS))
     answer.set_cookie(
         COOKIE,
         token,
-        max_age=DAYS_S,
+        max_age=_lasts(caller),
         path=root(request) or "/",
         secure=request.url.scheme == "https",
         httponly=True,
@@ -85,13 +91,23 @@ def _sign_in(request: Request, settings: Settings, token: str, wanted: str) -> R
     return answer
 
 
-def _why(scope: Scope | None) -> str:
-    if scope is Scope.WORKER:
-        return "This is the worker token. Pages take the submit token, from the file named below."
-    return "This is not the submit token of this service. Copy it again from the file named below."
+def _lasts(caller: Caller) -> int:
+    return DAYS_S if caller.expires_in_s is None else min(DAYS_S, caller.expires_in_s)
+
+
+def _why(error: ServiceError) -> str:
+    return f"{error.detail} Copy one again, from the file named below or from whoever gave it to you."
 
 
 def _form(request: Request, settings: Settings, wanted: str, problem: str = "") -> Response:
     file = tokens.path(settings.data_dir, Scope.SUBMIT)
     wanted = own_path(wanted, f"{root(request)}/")
-    return page(request, "sign_in.html", 401 if problem else 200, next=wanted, problem=problem, token_file=str(file))
+    return page(
+        request,
+        "sign_in.html",
+        401 if problem else 200,
+        next=wanted,
+        go_on=not settings.public_reading,
+        problem=problem,
+        token_file=str(file),
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, status
 
-from service.dependencies import DatabaseDep, signed_in
+from service.audit import service as audit
+from service.dependencies import CallerDep, DatabaseDep, signed_in
 from service.repositories import service
 from service.repositories.schemas import RepositoryInput, RepositoryOutput
 
@@ -12,10 +13,12 @@ router = APIRouter(prefix="/api/v1/repositories", tags=["repositories"], depende
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
-def register(body: RepositoryInput, database: DatabaseDep) -> RepositoryOutput:
+def register(body: RepositoryInput, database: DatabaseDep, caller: CallerDep) -> RepositoryOutput:
     """Registers a git URL under a short name."""
     with database.write() as session:
-        return RepositoryOutput.model_validate(service.register(session, body))
+        repository = service.register(session, body)
+        audit.note(session, caller, "repository.register", f"repository {repository.name}", url=repository.url)
+        return RepositoryOutput.model_validate(repository)
 
 
 @router.get("")

@@ -39,10 +39,9 @@ def api(routes: list[BaseRoute]) -> list[tuple[str, str]]:
 
 
 def test_nothing_works_without_a_token(service: RunningService) -> None:
-    """Every route of the API answers 401, whatever is sent, and says where the token is; a wrong one likewise."""
+    """Every route of the API answers 401, whatever is sent, and says where a token is; a wrong one likewise."""
     routes = api(list(create_app(Settings(data_dir=service.settings.data_dir)).routes))
     assert len(routes) > 18, routes
-    other = {"worker": service.http, "submit": service.worker_http}
     for method, path in routes:
         wanted = "worker" if path.startswith("/api/v1/worker/") else "submit"
         with httpx.Client(base_url=service.url) as http:
@@ -56,8 +55,84 @@ def test_nothing_works_without_a_token(service: RunningService) -> None:
             assert (
                 http.request(method, path, cookies=None, headers={"Cookie": "replaybench_session=x"}).status_code == 401
             )
-        answer = other[wanted].request(method, path)
-        assert (answer.status_code, answer.json()["code"]) == (401, "token-refused"), (method, path)
+            refused = http.request(method, path, headers={"Authorization": "Bearer rb_wrong"})
+            assert (refused.status_code, refused.json()["code"]) == (401, "token-refused"), (method, path)
+
+
+def scope_of(method: str, path: str) -> str:
+    """The scope that a route asks for, by rule. A route that needs another says so here."""
+    if path.startswith("/api/v1/worker/"):
+        return "worker"
+    if path.startswith(("/api/v1/tokens", "/api/v1/audit")):
+        return "admin"
+    return "read" if method == "GET" else "submit"
+
+
+LETS_IN = {"read": {"read", "submit", "admin"}, "submit": {"submit", "admin"}, "worker": {"worker"}, "admin": {"admin"}}
+"""For each scope that a route asks for, the tokens that are let in."""
+
+
+def test_no_route_works_without_its_scope(service: RunningService) -> None:
+    """Every route, with a token of each scope: in with that scope or a wider one, else 403, which names the scope."""
+    made = {
+        scope: service.post("/tokens", {"name": scope, "scopes": [scope]}, 201)["token"]
+        for scope in ("read", "submit", "worker", "admin")
+    }
+    for method, path in api(list(create_app(Settings(data_dir=service.settings.data_dir)).routes)):
+        wanted = scope_of(method, path)
+        for scope, token in made.items():
+            # Nothing revokes token 1 on the way: this is the number that every path has, and "read" was made first.
+            target = path.replace("/tokens/1/", "/tokens/99/")
+            with httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {token}"}) as http:
+                answer = http.request(method, target)
+            if scope in LETS_IN[wanted]:
+                assert answer.status_code not in {401, 403}, (method, path, scope, answer.text)
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (403, "scope-missing"), (method, path, scope)
+                assert answer.json()["scope"] == wanted
+
+
+def test_the_openapi_document_says_what_needs_a_token(service: RunningService) -> None:
+    """Everything under /api/v1 but health."""
+    found = service.http.get("/openapi.json").json()
+    assert found["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    for path, methods in ((path, methods) for path, methods in found["paths"].items() if path.startswith("/api/v1/")):
+        for method, operation in methods.items():
+            assert operation.get("security") == (None if path == "/api/v1/health" else [{"token": []}]), (method, path)
+
+
+def test_the_submit_token_of_the_data_directory_administers_and_one_of_the_environment_does_not(
+    tmp_path: Path, database_url: str, broker_url: str
+) -> None:
+    """Who reads the file owns everything; the other is what CI holds: it submits, reads and registers, as before."""
+    given = "ci-token-" + "x" * 24
+    for token, status in (("", 200), (given, 403)):
+        data = tmp_path / f"data{status}"
+        with running_service.running(data, database_url, broker_url, submit_token=token) as it:
+            known = token or tokens.ensure(data).submit
+            with httpx.Client(base_url=it.url, headers={"Authorization": f"Bearer {known}"}) as http:
+                assert http.get("/api/v1/tokens").status_code == status
+                assert http.get("/api/v1/jobs").status_code == 200
+                body = {"name": "demo", "url": "/somewhere"}
+                assert http.post("/api/v1/repositories", json=body).status_code == 201
+
+
+def test_reading_can_be_public(tmp_path: Path, database_url: str, broker_url: str) -> None:
+    """Everybody reads, API and pages, also with a cookie that is out of date; nobody changes or administers."""
+    with (
+        running_service.running(tmp_path / "data", database_url, broker_url, public_reading=True) as it,
+        httpx.Client(base_url=it.url) as http,
+    ):
+        assert http.get("/api/v1/jobs").status_code == 200
+        assert "Sign in" in http.get("/").text
+        assert "data-next" not in http.get("/sign-in").text  # or the page would lead straight back
+        for path in ("/api/v1/tokens", "/api/v1/audit"):
+            assert http.get(path).json()["code"] == "token-missing"
+        assert http.get("/audit").status_code == 303
+        assert http.post("/api/v1/jobs/1/cancel").json()["code"] == "token-missing"
+        assert http.get("/api/v1/jobs", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        http.cookies.set("replaybench_session", "out-of-date")
+        assert http.get("/").status_code == 200
 
 
 def test_health_needs_no_token_and_tells_nothing(service: RunningService) -> None:
@@ -68,7 +143,7 @@ def test_health_needs_no_token_and_tells_nothing(service: RunningService) -> Non
 
 def test_the_tokens_files_are_their_owners_alone(service: RunningService) -> None:
     """Mode 0600, made once, different from each other."""
-    files = [tokens.path(service.settings.data_dir, scope) for scope in tokens.Scope]
+    files = [tokens.path(service.settings.data_dir, scope) for scope in tokens.FILES]
     assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600, 0o600]
     assert stat.S_IMODE(files[0].parent.stat().st_mode) == 0o700
     known = tokens.ensure(service.settings.data_dir)

@@ -145,9 +145,10 @@ def _json(answer: httpx.Response, expect: int) -> Any:
 
 @contextmanager
 def running(data_dir: Path, database_url: str, broker_url: str, **overrides: Any) -> Iterator[RunningService]:
-    """A service for as long as the context lasts."""
+    """A service for as long as the context lasts. Its callers are limited only where a test sets a rate."""
     port = free_port()
-    settings = Settings(data_dir=data_dir, database_url=database_url, broker_url=broker_url, port=port, **overrides)
+    given = {"token_rate": 0, "address_rate": 0, **overrides}
+    settings = Settings(data_dir=data_dir, database_url=database_url, broker_url=broker_url, port=port, **given)
     app = create_app(settings)
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning", timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, daemon=True)

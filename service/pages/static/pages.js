@@ -352,13 +352,15 @@ function startPage() {
   for (const button of document.querySelectorAll("[data-copy]")) hide(button, !navigator.clipboard);
   document.addEventListener("click", (event) => event.target.closest("[data-copy]") && copy(event.target.closest("[data-copy]")));
   const signIn = byId("sign-in");
-  if (signIn) void (location.hash.startsWith("#token=") ? enter(signIn) : goOn(signIn.dataset.next));
+  if (signIn && location.hash.startsWith("#token=")) enter(signIn);
+  else if (signIn?.dataset.next) void goOn(signIn.dataset.next);
   setInterval(tick, 1000);
   tick();
 }
 
 // A link from another site brings no SameSite=Strict cookie along, so a signed-in reader lands on the sign-in page. A
-// request from this page carries it: if it is let in, so is the reader.
+// request from this page carries it: if it is let in, so is the reader. Where all may read that would say nothing, and
+// the page names no way on.
 async function goOn(next) {
   const answer = await fetch(next, { method: "GET", redirect: "manual" }).catch(() => null);
   if (answer?.ok) location.replace(next);

@@ -1,0 +1,39 @@
+"""``/api/v1/tokens``."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Response, status
+
+from service.access import service
+from service.access.schemas import NewToken, TokenInput, TokenOutput
+from service.audit import service as audit
+from service.dependencies import CallerDep, DatabaseDep, is_admin
+from service.schemas import Id
+
+router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"], dependencies=[Depends(is_admin)])
+
+
+@router.post("", status_code=status.HTTP_201_CREATED)
+def create(body: TokenInput, database: DatabaseDep, caller: CallerDep, response: Response) -> NewToken:
+    """Makes a token. This answer is the only one that shows it."""
+    response.headers["Cache-Control"] = "no-store"
+    with database.write() as session:
+        made = service.create(session, body, caller.name)
+        audit.note(session, caller, "token.create", f"token {made.id}", **service.told(made, body))
+        return made
+
+
+@router.get("")
+def list_all(database: DatabaseDep) -> list[TokenOutput]:
+    """Every token that was ever made, the newest first."""
+    with database.read() as session:
+        return [TokenOutput.model_validate(token) for token in service.list_all(session)]
+
+
+@router.post("/{token}/revoke")
+def revoke(token: Id, database: DatabaseDep, caller: CallerDep) -> TokenOutput:
+    """Ends a token for good; twice is the same as once."""
+    with database.write() as session:
+        row, ended = service.revoke(session, token)
+        audit.note(session, caller, "token.revoke", f"token {token}", name=row.name, prefix=row.prefix, again=not ended)
+        return TokenOutput.model_validate(row)
