@@ -15,8 +15,11 @@ from service.database import Database, upgrade
 from service.dispatch.broker import Broker
 from service.dispatch.sweep import Sweep
 from service.errors import DatabaseUnavailable
+from service.hooks import endpoints as hooks
+from service.hooks.planner import Planner
 from service.jobs import endpoints as jobs
 from service.pages import endpoints as pages
+from service.pages import hooks as hook_pages
 from service.repositories import endpoints as repositories
 from service.results import endpoints as results
 from service.settings import Settings, load
@@ -33,6 +36,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     settings = settings or load()
     broker = Broker(settings.broker_url)
     database = Database(settings.database, broker.send)
+    planner = Planner(database, settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -41,16 +45,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.tokens = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
         sweep = Sweep(database, broker, settings)
         sweep.start()
+        planner.start()
         yield
+        await run_in_threadpool(planner.stop)
         await run_in_threadpool(sweep.stop)
         database.close()
         broker.close()
 
     app = FastAPI(title="Replaybench", version=version("replaybench"), lifespan=lifespan)
-    app.state.settings, app.state.database = settings, database
+    app.state.settings, app.state.database, app.state.planner = settings, database, planner
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
-    for part in (repositories, jobs, results, workers, pages):
+    for part in (repositories, jobs, results, workers, hooks, hook_pages, pages):
         app.include_router(part.router)
     app.include_router(results.worker_router)
 

@@ -147,13 +147,13 @@ def _rules(data: Mapping[str, Any]) -> tuple[FailureRule, ...]:
 
 
 def _triggers(table: Mapping[str, Any], suites: Mapping[str, SuiteSpec]) -> Triggers:
-    _known(table, {*TriggerEvent, "schedule"}, "trigger.")
-    rules = {
+    _known(table, set(TriggerEvent), "trigger.")
+    rules: dict[TriggerEvent, tuple[Rule, ...]] = {
         event: tuple(
             _trigger_rule(rule, where, suites, RULE_KEYS) for where, rule in _tables(table, event.value, "trigger.")
         )
         for event in TriggerEvent
-        if event in table
+        if event in table and event is not TriggerEvent.SCHEDULE
     }
     schedules = []
     for where, entry in _tables(table, "schedule", "trigger."):
@@ -177,7 +177,7 @@ def _trigger_rule(table: Mapping[str, Any], where: str, suites: Mapping[str, Sui
         # Each star multiplies the ways in which a name can be tried, and the tree is anybody's.
         if len(pattern) > LONGEST_PATTERN or pattern.replace("**", "*").count("*") > MOST_STARS:
             raise ConfigError(
-                f"{where[:-1]} has the pattern {pattern[:60]!r}: {LONGEST_PATTERN} characters, {MOST_STARS} stars at most"
+                f"{where[:-1]} has the pattern {pattern[:60]!r}: {LONGEST_PATTERN} letters, {MOST_STARS} stars at most"
             )
     return Rule(refs, paths, names, tuple(runtime.id for runtime in _runtimes(table, where)))
 

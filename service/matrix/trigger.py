@@ -17,6 +17,7 @@ class TriggerEvent(enum.StrEnum):
     PULL_REQUEST = "pull_request"  # the branch that it is to be merged into
     MERGE_GROUP = "merge_group"  # the branch that it is to be merged into
     TAG = "tag"  # the tag
+    SCHEDULE = "schedule"  # the cron line, letter for letter
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Triggers:
 
     def choose(self, event: TriggerEvent, ref: str, changed: Collection[str] | None) -> Rule | None:
         """The first rule that fits, in the order of the file."""
+        if event is TriggerEvent.SCHEDULE:
+            return next((schedule.rule for schedule in self.schedules if schedule.line == ref), None)
         return next((rule for rule in self.rules.get(event, ()) if rule.fits(ref, changed)), None)
 
     def asks_for_paths(self, event: TriggerEvent) -> bool:

@@ -2,8 +2,24 @@
 
 from service.models.attempt import Artifact, Attempt, Case, Process
 from service.models.base import Base
+from service.models.hook import Delivery, HookSecret, Trigger
 from service.models.job import Cell, Job
 from service.models.repository import Probe, Repository, Tree
 from service.models.worker import Worker
 
-__all__ = ["Artifact", "Attempt", "Base", "Case", "Cell", "Job", "Probe", "Process", "Repository", "Tree", "Worker"]
+__all__ = [
+    "Artifact",
+    "Attempt",
+    "Base",
+    "Case",
+    "Cell",
+    "Delivery",
+    "HookSecret",
+    "Job",
+    "Probe",
+    "Process",
+    "Repository",
+    "Tree",
+    "Trigger",
+    "Worker",
+]

@@ -84,7 +84,7 @@ def test_where_paths_cannot_be_known_a_rule_fits() -> None:
         ("[trigger]\npush = 3", "trigger.push: expected a table"),
         ("[trigger.push]\nsuites = ['no']", "trigger.push.suites names 'no', which is not declared"),
         ("[[trigger.push]]\nrefs = 'main'", "trigger.push[0].refs = 'main': expected a list"),
-        ("[trigger.push]\nrefs = ['*a*a*a*a*a*b']", "has the pattern '*a*a*a*a*a*b': 200 characters, 4 stars"),
+        ("[trigger.push]\nrefs = ['*a*a*a*a*a*b']", "has the pattern '*a*a*a*a*a*b': 200 letters, 4 stars"),
         ("[trigger.tag]\nruntimes = ['py3']", "trigger.tag.runtimes: runtime 'py3'"),
         ("[trigger.schedule]\ncron = '* * *'", "trigger.schedule.cron = '* * *': '* * *' has 3 fields"),
         ("[trigger.schedule]\ncron = '60 * * * *'", "minute '60' is out of range; write 0 to 59"),
