@@ -17,6 +17,7 @@ from service.dispatch.sweep import Sweep
 from service.errors import DatabaseUnavailable
 from service.hooks import endpoints as hooks
 from service.hooks.planner import Planner
+from service.hooks.schedules import Scheduler
 from service.jobs import endpoints as jobs
 from service.pages import endpoints as pages
 from service.pages import hooks as hook_pages
@@ -46,7 +47,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         sweep = Sweep(database, broker, settings)
         sweep.start()
         planner.start()
+        scheduler = Scheduler(database, planner, settings)
+        scheduler.start()
         yield
+        await run_in_threadpool(scheduler.stop)
         await run_in_threadpool(planner.stop)
         await run_in_threadpool(sweep.stop)
         database.close()

@@ -40,7 +40,12 @@ class Happened:
     @property
     def label(self) -> str:
         """``push to main: Fix the copy``."""
-        words = {TriggerEvent.PUSH: "push to", TriggerEvent.TAG: "tag", TriggerEvent.MERGE_GROUP: "merge group for"}
+        words = {
+            TriggerEvent.PUSH: "push to",
+            TriggerEvent.TAG: "tag",
+            TriggerEvent.MERGE_GROUP: "merge group for",
+            TriggerEvent.SCHEDULE: "schedule",
+        }
         what = f"{words.get(self.event, self.trigger.replace(':', ' ', 1) + ' into')} {self.ref}"
         return (f"{what}: {self.title}" if self.title else what)[:200]
 
