@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Happened:
             TriggerEvent.MERGE_GROUP: "merge group for",
             TriggerEvent.SCHEDULE: "schedule",
         }
-        what = f"{words.get(self.event, self.trigger.replace(':', ' ', 1) + ' into')} {self.ref}"
+        what = f"{words.get(self.event, ' '.join(self.trigger.split(':')[:2]) + ' into')} {self.ref}"
         return (f"{what}: {self.title}" if self.title else what)[:200]
 
 
@@ -76,25 +77,24 @@ def pushed(
     found = checked(commit or after, "after")
     if ref.startswith(TAG):
         name = ref.removeprefix(TAG)
-        return Happened(TriggerEvent.TAG, found, name, cut(f"tag:{name}"), None, who=cut(who), title=first_line(title))
+        return Happened(TriggerEvent.TAG, found, name, key("tag", name), None, who=cut(who), title=first_line(title))
     if not ref.startswith(BRANCH):
         return Nothing(f"{ref} is neither branch nor tag")
     name = ref.removeprefix(BRANCH)
     base = checked(before, "before") if before.strip("0") else None
     # Pushed away and back again, a commit comes to the same branch twice: what it replaced tells the two apart.
-    trigger = cut(f"push:{name}:{(base or '')[:12]}")
-    line = cut(f"push:{name}")
+    trigger, line = key("push", name, (base or "")[:12]), key("push", name)
     return Happened(TriggerEvent.PUSH, found, name, trigger, line, base, who=cut(who), title=first_line(title))
 
 
-def checked(sha: str, key: str) -> str:
+def checked(sha: str, name: str) -> str:
     """A commit's SHA in full.
 
     Raises:
         Malformed: it is none.
     """
     if not SHA.fullmatch(sha):
-        raise Malformed(f"{key} = {sha[:80]!r}: expected a commit's SHA")
+        raise Malformed(f"{name} = {sha[:80]!r}: expected a commit's SHA")
     return sha
 
 
@@ -103,9 +103,15 @@ def first_line(text: str | None) -> str | None:
     return cut((text or "").strip().partition("\n")[0]) or None
 
 
-def cut(text: str | None) -> str:
+def cut(text: str | None, most: int = 200) -> str:
     """What fits a column, without what no database stores."""
-    return (text or "").replace("\0", "").encode(errors="replace").decode()[:200]
+    return (text or "").replace("\0", "").encode(errors="replace").decode()[:most]
+
+
+def key(*parts: str) -> str:
+    """Parts as one text that fits a column and is another for every other parts, however long these are."""
+    text = ":".join(part for part in parts if part)
+    return text if len(text) <= 200 else f"{text[:130]}~{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def text_at(data: Mapping[str, Any], path: str) -> str:
@@ -115,7 +121,7 @@ def text_at(data: Mapping[str, Any], path: str) -> str:
         Malformed: there is none.
     """
     value = at(data, path)
-    if not isinstance(value, str) or not value or "\0" in value:
+    if not isinstance(value, str) or not value or "\0" in value or value != cut(value, len(value)):
         raise Malformed(f"{path} = {str(value)[:80]!r}: expected a text")
     return value
 
@@ -127,7 +133,7 @@ def number_at(data: Mapping[str, Any], path: str) -> int:
         Malformed: there is none.
     """
     value = at(data, path)
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise Malformed(f"{path} = {str(value)[:80]!r}: expected a number")
     return value
 
@@ -140,6 +146,6 @@ def maybe(data: Mapping[str, Any], path: str) -> str | None:
 
 def at(data: Any, path: str) -> Any:
     """What stands under a dotted path, or ``None``."""
-    for key in path.split("."):
-        data = data.get(key) if isinstance(data, Mapping) else None
+    for part in path.split("."):
+        data = data.get(part) if isinstance(data, Mapping) else None
     return data

@@ -13,6 +13,7 @@ from service.hooks.events import (
     checked,
     cut,
     first_line,
+    key,
     maybe,
     number_at,
     pushed,
@@ -68,8 +69,8 @@ def _merge_request(payload: Mapping[str, Any]) -> Heard:
         TriggerEvent.PULL_REQUEST,
         checked(text_at(payload, "object_attributes.last_commit.id"), "object_attributes.last_commit.id"),
         target,
-        f"pull_request:{number}",
-        f"pull_request:{number}",
+        key("pull_request", str(number), cut(maybe(payload, "object_attributes.oldrev"))[:12]),
+        key("pull_request", str(number)),
         base=target,  # the payload has no SHA of it
         since_fork=True,
         from_fork=number_at(payload, "object_attributes.source_project_id")

@@ -107,13 +107,20 @@ def test_an_event_has_one_job_however_often_it_is_told(
     twice = push(service, registered, "refs/heads/main", ZERO, first, delivery="d-2", form=True)
     assert (twice["state"], twice["job"]) == ("duplicate", told["job"])
     assert len(service.get("/jobs")["items"]) == 1
+    # Names that differ only behind what a column holds are different names.
+    long = ["refs/heads/" + "x/" * 150 + end for end in ("a", "b")]
+    jobs = {push(service, registered, ref, ZERO, first)["job"] for ref in long}
+    assert len(jobs - {told["job"]}) == 2
     # Pushed away and back again, the commit is tested again.
     away = registered.commit("away")
     push(service, registered, "refs/heads/main", first, away)
     assert push(service, registered, "refs/heads/main", away, first)["state"] == "started"
     page = service.get("/hooks/deliveries?limit=3")
-    assert [item["state"] for item in page["items"]] == ["started", "started", "duplicate"]
-    assert [item["id"] for item in service.get(f"/hooks/deliveries?{page['next']}")["items"]] == [told["id"]]
+    assert [item["state"] for item in page["items"]] == ["started"] * 3
+    assert [item["id"] for item in service.get(f"/hooks/deliveries?{page['next']}")["items"]][1:] == [
+        twice["id"],
+        told["id"],
+    ]
 
 
 def test_whoever_does_not_prove_it_learns_nothing(
@@ -150,6 +157,11 @@ def test_a_proven_hook_that_is_not_understood_says_why(
     assert (answer.status_code, answer.json()["code"]) == (400, "hook-malformed")
     assert "after = '--upload-pack=x'" in answer.text
     assert service.get("/hooks/deliveries")["items"][0]["state"] == "refused"
+    for ref in ("refs/heads/\0", "refs/heads/\ud800", 7, ""):
+        odd = {**payload, "ref": ref, "after": first}
+        assert forges.post(service.url, "github", "push", odd).status_code == 400, ref
+    huge = forges.pull_request(str(registered.path), first, first, number=10**400)
+    assert forges.post(service.url, "github", "pull_request", huge).status_code == 400
     assert forges.post(service.url, "github", "push", ["no object"]).status_code == 400
     assert forges.post(service.url, "github", "push", payload, headers={"X-GitHub-Delivery": ""}).status_code == 400
 
