@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -363,3 +364,15 @@ def test_the_command_line_makes_secrets_and_approves(
     refused = embedded.command("approve", str(job), **where)
     assert refused.returncode == 2
     assert "does not wait for an approval" in refused.stderr
+
+
+def test_one_event_told_at_once_has_one_job(service: RunningService, registered: GitRepository, first: str) -> None:
+    """A forge that is impatient, or two of its hooks: whoever comes second sees the first, whatever the id."""
+    ids = ["d-1", "d-1", "d-1", "d-2", "d-3", "d-4", "d-5", "d-5"]
+    with ThreadPoolExecutor(len(ids)) as pool:
+        told = list(
+            pool.map(lambda name: push(service, registered, "refs/heads/main", ZERO, first, delivery=name), ids)
+        )
+    assert len({one["job"] for one in told}) == 1
+    assert sorted(item["delivery"] for item in service.get("/hooks/deliveries")["items"]) == sorted(set(ids))
+    assert len(service.get("/jobs")["items"]) == 1
