@@ -18,8 +18,12 @@ from service.database import Database, upgrade
 from service.dispatch.broker import Broker
 from service.dispatch.sweep import Sweep
 from service.errors import DatabaseUnavailable
+from service.hooks import endpoints as hooks
+from service.hooks.planner import Planner
+from service.hooks.schedules import Scheduler
 from service.jobs import endpoints as jobs
 from service.pages import endpoints as pages
+from service.pages import hooks as hook_pages
 from service.repositories import endpoints as repositories
 from service.results import endpoints as results
 from service.settings import Settings, load
@@ -36,6 +40,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     settings = settings or load()
     broker = Broker(settings.broker_url)
     database = Database(settings.database, broker.send)
+    planner = Planner(database, settings)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -45,17 +50,22 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.gate = Gate(database, known, settings)
         sweep = Sweep(database, broker, settings)
         sweep.start()
+        planner.start()
+        scheduler = Scheduler(database, planner, settings)
+        scheduler.start()
         yield
+        await run_in_threadpool(scheduler.stop)
+        await run_in_threadpool(planner.stop)
         await run_in_threadpool(sweep.stop)
         database.close()
         broker.close()
 
     # FastAPI's pages about the API load their scripts from elsewhere, which a machine without internet cannot.
     app = FastAPI(title="Replaybench", version=version("replaybench"), lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.state.settings, app.state.database = settings, database
+    app.state.settings, app.state.database, app.state.planner = settings, database, planner
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
-    for part in (repositories, jobs, results, workers, access, audit, pages):
+    for part in (repositories, jobs, results, workers, access, audit, hooks, hook_pages, pages):
         app.include_router(part.router)
     app.include_router(results.worker_router)
 

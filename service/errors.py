@@ -162,6 +162,30 @@ class JobEnded(ServiceError):
     status, code, title = 409, "job-ended", "The job has ended"
 
 
+class ApprovalNotNeeded(ServiceError):
+    """The job does not wait for an approval."""
+
+    status, code, title = 409, "approval-not-needed", "There is nothing to approve"
+
+
+class HookRefused(ServiceError):
+    """The hook is not proven. An unknown repository and a wrong signature are told alike."""
+
+    status, code, title = 401, "hook-refused", "The hook is not proven"
+
+
+class HookMalformed(ServiceError):
+    """The hook is proven, and not what the forge's documentation says."""
+
+    status, code, title = 400, "hook-malformed", "The hook is not understood"
+
+
+class HookStartsNothing(ServiceError):
+    """The delivery is of a kind that starts nothing, so that it can't do so again."""
+
+    status, code, title = 409, "hook-starts-nothing", "The delivery starts nothing"
+
+
 class ContractMismatch(ServiceError):
     """Worker and service are of different releases."""
 

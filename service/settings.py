@@ -51,6 +51,9 @@ class Settings(BaseSettings):
     probe_cap_bytes: Annotated[int, Field(ge=1)] = 8 * 2**20
     body_cap_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
     artifact_cap_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
+    hook_secrets: Annotated[str, Field(pattern=r"^$|^[!-+\--~]{16,200}(,[!-+\--~]{16,200})?$")] = ""
+    hook_body_cap_bytes: Annotated[int, Field(ge=1)] = 25 * 2**20
+    schedule_s: Annotated[float, Field(gt=0)] = 30.0
     git_timeout_s: Annotated[float, Field(gt=0)] = 300.0
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
 

@@ -44,6 +44,16 @@ class JobState(enum.StrEnum):
         return self in ENDED_JOB_STATES
 
 
+class DeliveryState(enum.StrEnum):
+    """What became of a forge's delivery."""
+
+    STARTED = "started"  # a job
+    AGAIN = "again"  # a job that was there runs again
+    DUPLICATE = "duplicate"  # the event has its job already
+    IGNORED = "ignored"
+    REFUSED = "refused"  # its payload is not what the forge's documentation says
+
+
 ENDED_JOB_STATES = frozenset({JobState.PASSED, JobState.FAILED, JobState.BROKEN, JobState.CANCELLED})
 
 CELL_TRANSITIONS: Mapping[CellState, frozenset[CellState]] = {

@@ -1,4 +1,4 @@
-"""The commands about jobs that exist: `watch`, `table`, `export`, `cancel`, `rerun`, `jobs`."""
+"""The commands about jobs that exist: `watch`, `table`, `export`, `cancel`, `approve`, `rerun`, `jobs`."""
 
 from __future__ import annotations
 
@@ -78,6 +78,17 @@ def cancel(job: JobId, *, json: Json = False, url: Url = None) -> None:
     with connect(url) as client:
         made = client.cancel(job)
     output.show(made, f"job {made.id} {made.state}", json=json)
+
+
+def approve(job: JobId, *, json: Json = False, url: Url = None) -> None:
+    """Let the job of a fork's pull request run. Read its changes first: it is somebody else's code on your workers."""
+    from service.cli import output
+    from service.cli.connect import connect
+    from service.cli.submission import user
+
+    with connect(url) as client:
+        made = client.approve(job, user())
+    output.show(made, f"job {made.id} {made.state}: {client.page(made.url)}", json=json)
 
 
 def rerun(

@@ -86,6 +86,7 @@ def result_table(result: TableOutput) -> Table:
     head = ["Tree", "Runtime", *(["Lightning"] if lightnings else []), *(["Suite"] if suites else [])]
     skips = any(row.skip_reasons for row in result.rows)
     table = grid(*head, "Result", "Duration", "GPU", *(["Skipped because"] if skips else []))
+    table.caption = text(result.detail) if result.detail else None
     for row in result.rows:
         varying = [*([row.lightning] if lightnings else []), *([row.suite] if suites else [])]
         style = STYLES.get(row.verdict or "", "")

@@ -45,3 +45,20 @@ def list_(*, json: Json = False, url: Url = None) -> None:
     with connect(url) as client:
         known = client.repositories()
     output.show(known, repositories_table(known), json=json)
+
+
+@app.command("hook-secret")
+def hook_secret(
+    name: Annotated[str, typer.Argument(help="The repository's name.", show_default=False)],
+    *,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """Make a secret for a repository's webhook; it is told this once. The one before it counts until the next."""
+    from service.cli import output
+    from service.cli.connect import connect
+
+    with connect(url) as client:
+        made = client.add_hook_secret(name)
+        address = client.page("/hooks/FORGE")
+    output.show(made, f"{made.secret}\nAddress: {address}, where FORGE is github, gitlab, gitea or forgejo", json=json)

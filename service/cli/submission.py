@@ -65,7 +65,7 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
             priority=request.priority,
             label=request.label,
             work_package=request.work_package,
-            requested_by=_user(),
+            requested_by=user(),
             reason=request.reason,
         )
     except ValidationError as error:
@@ -104,7 +104,7 @@ def _read_probe(file: Path) -> bytes:
     return content
 
 
-def _user() -> str | None:
+def user() -> str | None:
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name

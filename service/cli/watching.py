@@ -44,7 +44,8 @@ def follow(client: Client, job: int, *, json: bool = False) -> int:
     for failure in failures:
         typer.echo(failure)
     if not json:
-        typer.echo(f"job {job} {ended.state}: {client.page(ended.url)}")
+        why = f" ({ended.detail})" if ended.detail else ""
+        typer.echo(output.line(f"job {job} {ended.state}{why}: {client.page(ended.url)}"))
     return EXIT_CODES[ended.state]
 
 

@@ -16,6 +16,7 @@ from service.access.schemas import NewToken, TokenInput, TokenOutput
 from service.audit.schemas import AuditOutput
 from service.client.errors import ClientError, ProblemError, UnreachableError
 from service.client.events import Event, parse
+from service.hooks.schemas import ApproveInput, HookSecretOutput
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
 from service.repositories.schemas import RepositoryInput, RepositoryOutput
 from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
@@ -118,6 +119,14 @@ class Client:
     def rerun(self, job: int, cells: list[int] | None = None) -> JobOutput:
         """Queues cells again: these, or those that ended without passing."""
         return self._post(JobOutput, f"jobs/{job}/rerun", RerunInput(cells=cells).model_dump())
+
+    def approve(self, job: int, by: str | None = None) -> JobOutput:
+        """Lets a job of a fork's pull request run."""
+        return self._post(JobOutput, f"jobs/{job}/approve", ApproveInput(approved_by=by).model_dump())
+
+    def add_hook_secret(self, repository: str) -> HookSecretOutput:
+        """A new secret for a repository's webhook, told this once."""
+        return self._post(HookSecretOutput, f"repositories/{repository}/hook-secrets", {})
 
     def cell(self, cell: int) -> CellOutput:
         """A cell as it stands."""

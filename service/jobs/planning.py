@@ -103,6 +103,23 @@ def plan(body: JobInput, mirror: Mirror, settings: Settings) -> Plan:
     return Plan(body.repository, trees, tuple(cells))
 
 
+def configuration(mirror: Mirror, commit: str) -> config.TreeConfig:
+    """What a commit of the mirror declares.
+
+    Raises:
+        ConfigurationMissing, ConfigurationInvalid: its ``replaybench.toml`` cannot be used.
+    """
+    content = mirror.read(commit, config.FILE)
+    if content is None:
+        raise errors.ConfigurationMissing(
+            f"commit {commit[:12]} has no {config.FILE}; add one that declares its suites"
+        )
+    try:
+        return config.parse(content)
+    except config.ConfigError as error:
+        raise errors.ConfigurationInvalid(f"{config.FILE} of {commit[:12]}: {error}") from error
+
+
 def _runtimes(body: JobInput) -> list[RuntimeSpec] | None:
     if body.runtimes is None:
         return None
@@ -119,14 +136,6 @@ def _pin(tree: TreeInput, mirror: Mirror, settings: Settings) -> PinnedTree:
         )
     commit = mirror.resolve(tree.ref)
     # The configuration is the commit's own, never the probe's: a probe must not choose what proves it.
-    content = mirror.read(commit, config.FILE)
-    if content is None:
-        raise errors.ConfigurationMissing(
-            f"commit {commit[:12]} has no {config.FILE}; add one that declares its suites"
-        )
-    try:
-        declared = config.parse(content)
-    except config.ConfigError as error:
-        raise errors.ConfigurationInvalid(f"{config.FILE} of {commit[:12]}: {error}") from error
+    declared = configuration(mirror, commit)
     probe_digest = hashlib.sha256(tree.probe).hexdigest() if tree.probe is not None else None
     return PinnedTree(commit, tree.probe, probe_digest, mirror.tree(commit, tree.probe), declared)

@@ -129,7 +129,9 @@ class CellOutput(Output):
 
 
 class JobOutput(Output):
-    """A job as it stands. ``cells`` counts its cells by state and, where ended, by verdict."""
+    """A job as it stands. ``cells`` counts its cells by state and, where ended, by verdict. ``detail`` says why it
+    waits or ended, where its cells do not: a planning that failed, an approval that is missing, a newer job.
+    """
 
     id: int
     repository: str
@@ -140,6 +142,7 @@ class JobOutput(Output):
     work_package: str | None
     requested_by: str | None
     reason: str | None
+    detail: str | None = None
     trees: list[str]
     cells: dict[str, int]
     counts: dict[str, int]

@@ -21,12 +21,6 @@ from worker.messages import Verdict, encode
 
 def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> Job:
     """The job of a plan, with its cells queued and workers woken after the commit."""
-    moment = now()
-    trees = [_tree(session, repository_id, tree) for tree in plan.trees]
-    request = body.model_dump(mode="json", exclude={"trees", "dry_run"})
-    request["trees"] = [
-        {"ref": given.ref, "tree": tree.name} for given, tree in zip(body.trees, plan.trees, strict=False)
-    ]
     job = Job(
         repository_id=repository_id,
         state=JobState.WAITING,
@@ -35,17 +29,30 @@ def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> 
         work_package=body.work_package,
         requested_by=body.requested_by,
         reason=body.reason,
-        request=request,
-        created_at=moment,
+        request={},
+        created_at=now(),
     )
     session.add(job)
     session.flush()
+    fill(session, job, body, plan)
+    return job
+
+
+def fill(session: Session, job: Job, body: JobInput, plan: Plan) -> None:
+    """Gives a job the cells of its plan, queued."""
+    moment = now()
+    trees = [_tree(session, job.repository_id, tree) for tree in plan.trees]
+    request = body.model_dump(mode="json", exclude={"trees", "dry_run"})
+    request["trees"] = [
+        {"ref": given.ref, "tree": tree.name} for given, tree in zip(body.trees, plan.trees, strict=False)
+    ]
+    job.request, job.state, job.planned, job.detail = request, JobState.WAITING, True, None
     for position, cell in enumerate(plan.cells):
         declared = plan.trees[cell.tree].config
         session.add(
             Cell(
                 job_id=job.id,
-                repository_id=repository_id,
+                repository_id=job.repository_id,
                 tree_id=trees[cell.tree].id,
                 position=position,
                 name=cell.name,
@@ -62,7 +69,6 @@ def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> 
         )
         outbox.wake(session, cell.suite.kind)
     session.flush()
-    return job
 
 
 def _tree(session: Session, repository_id: int, pinned: PinnedTree) -> Tree:
@@ -97,18 +103,20 @@ def _add(session: Session, row: Probe | Tree) -> bool:
     return True
 
 
-def cancel(session: Session, job_id: int) -> None:
-    """Ends what waits, and has the workers stop what runs.
+def cancel(session: Session, job_id: int, detail: str | None = None) -> None:
+    """Ends what waits, and has the workers stop what runs. ``detail`` says why, where it was not a person's wish.
 
     Raises:
         NotFound: there is no such job.
         JobEnded: it has ended.
     """
+    if _cancel_unplanned(session, job_id, detail):
+        return
     cells = _locked_cells(session, job_id)
     job = session.get_one(Job, job_id)
     if job.state.ended:
         raise JobEnded(f"job {job_id} has ended as {job.state}; there is nothing to cancel")
-    job.cancel_requested_at = now()
+    job.cancel_requested_at, job.detail = now(), detail
     decided = set(session.scalars(select(Attempt.cell_id).join(Cell).where(Cell.job_id == job_id, Attempt.deciding)))
     for cell in cells:
         if cell.state is CellState.QUEUED and cell.id in decided:  # it waited to run again: its attempt still decides
@@ -125,14 +133,38 @@ def cancel(session: Session, job_id: int) -> None:
     changes.settle(session, job_id, cells)
 
 
+def _cancel_unplanned(session: Session, job_id: int, detail: str | None) -> bool:
+    """Ends a job that has no cells yet. One statement: whoever plans it at this moment is before it or behind it."""
+    moment = now()
+    return (
+        session.scalar(
+            update(Job)
+            .where(Job.id == job_id, ~Job.planned, Job.state.in_((JobState.PLANNING, JobState.WAITING)))
+            .values(
+                state=JobState.CANCELLED,
+                detail=detail,
+                cancel_requested_at=moment,
+                ended_at=moment,
+                revision=Job.revision + 1,
+            )
+            .returning(Job.id)
+        )
+        is not None
+    )
+
+
 def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
     """Queues cells again as a whole: those chosen, or all that ended without passing. Earlier attempts stay.
+
+    A job that could not be planned is planned again.
 
     Raises:
         NotFound: there is no such job, or a chosen cell is not one of its.
         NothingToRerun: no cell fits.
     """
     cells = _locked_cells(session, job_id)
+    if not cells and _plan_again(session, job_id):
+        return
     wanted = None if chosen is None else set(chosen)
     unknown = (wanted or set()) - {cell.id for cell in cells}
     if unknown:
@@ -151,13 +183,23 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
         cell.state = move_cell(cell.state, CellState.QUEUED)
         cell.verdict, cell.ended_at, cell.queued_at, cell.attempts_since_queued = None, None, now(), 0
         outbox.wake(session, cell.kind)
-    session.get_one(Job, job_id).cancel_requested_at = None
+    job = session.get_one(Job, job_id)
+    job.cancel_requested_at, job.detail = None, None
     changes.settle(session, job_id, again)
 
 
 def _locked_cells(session: Session, job_id: int) -> list[Cell]:
     statement = select(Cell).where(Cell.job_id == job_id).order_by(Cell.id).with_for_update(of=Cell)
     cells = list(session.scalars(statement))
-    if not cells:
+    if not cells and session.get(Job, job_id) is None:
         raise NotFound(f"there is no job {job_id}")
     return cells
+
+
+def _plan_again(session: Session, job_id: int) -> bool:
+    job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
+    if job.planned or not job.state.ended:
+        return False
+    job.state, job.detail, job.ended_at, job.cancel_requested_at = JobState.PLANNING, None, None, None
+    changes.touch(session, job_id, [])
+    return True

@@ -174,6 +174,7 @@ def _jobs(session: Session, jobs: Sequence[Job]) -> list[JobOutput]:
             work_package=job.work_package,
             requested_by=job.requested_by,
             reason=job.reason,
+            detail=job.detail,
             trees=list(trees[job.id]),
             cells=dict(states[job.id]),
             counts=dict(counts[job.id]),

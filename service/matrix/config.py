@@ -1,19 +1,26 @@
-"""Reads a tree's ``replaybench.toml``: its suites, its default matrix, its install lines, its failure rules."""
+"""Reads a tree's ``replaybench.toml``: its suites, its default matrix, its install lines, its failure rules,
+and what starts by itself.
+"""
 
 from __future__ import annotations
 
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from service.matrix import cron
+from service.matrix.trigger import Rule, Schedule, TriggerEvent, Triggers
 from worker.messages import FailureClass, FailureRule, RuntimeSpec, SuiteSpec
 
 FILE = "replaybench.toml"
 SCHEMA = 1
 MOST_SUITES = 200
 MOST_RUNTIMES = 200
+MOST_RULES = 50
+LONGEST_PATTERN = 200
+MOST_STARS = 4
 LONGEST_RUNTIME = 200
 KIND = re.compile(r"[a-z][a-z0-9_-]*(\.[1-9][0-9]?)?")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -21,6 +28,7 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 SUITE_KEYS = frozenset({"paths", "markers", "keyword", "args", "kind", "env", "mounts", "network", "case_timeout_s",
                         "cell_timeout_s", "runtimes"})  # fmt: skip
+RULE_KEYS = frozenset({"refs", "paths", "suites", "runtimes"})
 
 
 class ConfigError(ValueError):
@@ -37,6 +45,7 @@ class TreeConfig:
     suite_runtimes: Mapping[str, tuple[RuntimeSpec, ...]]
     install: tuple[str, ...]
     failure_rules: tuple[FailureRule, ...]
+    triggers: Triggers = field(default_factory=Triggers)
 
 
 def parse(content: bytes) -> TreeConfig:
@@ -49,7 +58,7 @@ def parse(content: bytes) -> TreeConfig:
         data = tomllib.loads(content.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"not readable as TOML: {error}") from error
-    _known(data, {"schema", "matrix", "install", "suites", "failure_rules"}, "")
+    _known(data, {"schema", "matrix", "install", "suites", "failure_rules", "trigger"}, "")
     if data.get("schema") != SCHEMA:
         raise ConfigError(f"schema = {data.get('schema')!r}: this service reads schema = {SCHEMA}")
     tables = _table(data, "suites", "")
@@ -72,6 +81,7 @@ def parse(content: bytes) -> TreeConfig:
         },
         install=_texts(install, "lines", "install."),
         failure_rules=_rules(data),
+        triggers=_triggers(_table(data, "trigger", ""), suites),
     )
 
 
@@ -134,6 +144,52 @@ def _rules(data: Mapping[str, Any]) -> tuple[FailureRule, ...]:
             raise ConfigError(f"{where}class = {name!r}: expected one of {', '.join(FailureClass)}, and a match")
         rules.append(FailureRule(match, FailureClass(name)))
     return tuple(rules)
+
+
+def _triggers(table: Mapping[str, Any], suites: Mapping[str, SuiteSpec]) -> Triggers:
+    _known(table, set(TriggerEvent), "trigger.")
+    rules: dict[TriggerEvent, tuple[Rule, ...]] = {
+        event: tuple(
+            _trigger_rule(rule, where, suites, RULE_KEYS) for where, rule in _tables(table, event.value, "trigger.")
+        )
+        for event in TriggerEvent
+        if event in table and event is not TriggerEvent.SCHEDULE
+    }
+    schedules = []
+    for where, entry in _tables(table, "schedule", "trigger."):
+        rule = _trigger_rule(entry, where, suites, frozenset({"cron", "suites", "runtimes"}))
+        line = _text(entry, "cron", where, "")
+        try:
+            schedules.append(Schedule(line, cron.parse(line), rule))
+        except cron.CronError as error:
+            raise ConfigError(f"{where}cron = {line!r}: {error}") from error
+    return Triggers(rules, tuple(schedules))
+
+
+def _trigger_rule(table: Mapping[str, Any], where: str, suites: Mapping[str, SuiteSpec], keys: frozenset[str]) -> Rule:
+    _known(table, keys, where)
+    names = _texts(table, "suites", where)
+    for name in names:
+        if name not in suites:
+            raise ConfigError(f"{where}suites names {name!r}, which is not declared; there are {', '.join(suites)}")
+    refs, paths = _texts(table, "refs", where), _texts(table, "paths", where)
+    for pattern in (*refs, *paths):
+        # Each star multiplies the ways in which a name can be tried, and the tree is anybody's.
+        if len(pattern) > LONGEST_PATTERN or pattern.replace("**", "*").count("*") > MOST_STARS:
+            raise ConfigError(
+                f"{where[:-1]} has the pattern {pattern[:60]!r}: {LONGEST_PATTERN} letters, {MOST_STARS} stars at most"
+            )
+    return Rule(refs, paths, names, tuple(runtime.id for runtime in _runtimes(table, where)))
+
+
+def _tables(table: Mapping[str, Any], key: str, where: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The tables of a key that holds one (``[key]``) or several (``[[key]]``), each with its name in messages."""
+    value = table.get(key, [])
+    if isinstance(value, Mapping):
+        return [(f"{where}{key}.", value)]
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value) or len(value) > MOST_RULES:
+        raise ConfigError(f"{where}{key}: expected a table, or up to {MOST_RULES} as [[{where}{key}]]")
+    return [(f"{where}{key}[{index}].", item) for index, item in enumerate(value)]
 
 
 def _runtimes(table: Mapping[str, Any], where: str) -> tuple[RuntimeSpec, ...]:

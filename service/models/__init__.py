@@ -3,6 +3,7 @@
 from service.models.access import AccessToken, AuditEntry
 from service.models.attempt import Artifact, Attempt, Case, Process
 from service.models.base import Base
+from service.models.hook import Delivery, HookSecret, Trigger
 from service.models.job import Cell, Job
 from service.models.repository import Probe, Repository, Tree
 from service.models.worker import Worker
@@ -15,10 +16,13 @@ __all__ = [
     "Base",
     "Case",
     "Cell",
+    "Delivery",
+    "HookSecret",
     "Job",
     "Probe",
     "Process",
     "Repository",
     "Tree",
+    "Trigger",
     "Worker",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, true
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from service.models.base import Base, Key, words
@@ -15,7 +15,9 @@ from worker.messages import Verdict
 
 
 class Job(Base):
-    """One request. ``revision`` counts its changes: a live view's event id."""
+    """One request. ``revision`` counts its changes: a live view's event id. ``planned`` is whether it has its cells;
+    ``detail`` says why it waits or ended where its cells do not.
+    """
 
     __tablename__ = "jobs"
     __table_args__ = (Index(None, "state"),)
@@ -30,6 +32,8 @@ class Job(Base):
     requested_by: Mapped[str | None] = mapped_column(String(200))
     reason: Mapped[str | None] = mapped_column(String(1000))
     request: Mapped[dict[str, Any]]
+    planned: Mapped[bool] = mapped_column(default=True, server_default=true())
+    detail: Mapped[str | None] = mapped_column(Text)
     cancel_requested_at: Mapped[datetime.datetime | None]
     created_at: Mapped[datetime.datetime]
     started_at: Mapped[datetime.datetime | None]

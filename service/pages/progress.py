@@ -94,7 +94,7 @@ def summary(job: JobOutput) -> str:
     """``3 of 8 cells ended: 1 failed, 2 passed``, for eyes and for screen readers."""
     whole, done = total(job), ended(job)
     if not whole:
-        return "No cells yet: the trees are being read."
+        return job.detail or "No cells yet: the trees are being read."
     waiting = {state.value for state in CellState}
     verdicts = ", ".join(f"{count} {key}" for key, count in job.cells.items() if count and key not in waiting)
     told = f": {verdicts}" if verdicts else ""

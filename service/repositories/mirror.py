@@ -79,6 +79,34 @@ class Mirror:
                 raise ProbeRefused(f"the probe does not apply to {commit[:12]}: {error.reason}") from error
             return self._git("write-tree", extra=scratch).decode().strip()
 
+    def changed(self, base: str, commit: str, *, since_fork: bool) -> frozenset[str] | None:
+        """The paths that differ between two commits, or ``None`` where that cannot be told.
+
+        ``since_fork`` compares with the commit where both parted: only what ``commit``'s own side did.
+        """
+        try:
+            if since_fork:
+                base = self._git("merge-base", base, commit).decode().strip()
+            names = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, commit)
+        except git.GitFailed:
+            return None
+        return frozenset(names.decode(errors="replace").split("\0")) - {""}
+
+    def default_head(self) -> str:
+        """The commit that the repository's default branch has now.
+
+        Raises:
+            MirrorFailed: the repository did not answer, or has no commit.
+        """
+        self._make()
+        try:
+            told = self._git("ls-remote", "--quiet", "--", self.url, "HEAD").decode().split()
+        except git.GitFailed as error:
+            raise MirrorFailed(f"git cannot read {self.url}: {error.reason}") from error
+        if not told:
+            raise MirrorFailed(f"{self.url} has no commit on its default branch; push one")
+        return told[0]
+
     def _make(self) -> None:
         if (self.path / "HEAD").exists():
             return

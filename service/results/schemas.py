@@ -104,7 +104,9 @@ class TableRow(Output):
 
 
 class TableOutput(Output):
-    """A job's table. ``suites`` and ``lightnings`` name what varies: a column stands only where there are several."""
+    """A job's table. ``suites`` and ``lightnings`` name what varies: a column stands only where there are several.
+    ``detail`` is the job's: why it has no rows, say.
+    """
 
     job: int
     repository: str
@@ -112,3 +114,4 @@ class TableOutput(Output):
     suites: list[str]
     lightnings: list[str]
     rows: list[TableRow]
+    detail: str | None = None

@@ -88,10 +88,11 @@ def duration(seconds: float | None) -> str:
 
 
 def markdown(table: TableOutput) -> str:
-    """The table as Markdown."""
+    """The table as Markdown; where the job says something of itself, that stands below."""
     lines = [[heading for heading, _ in columns(table)], ["---" for _ in columns(table)]]
     lines += [cells(table, row) for row in table.rows]
-    return "".join("| " + " | ".join(_escape(text) for text in line) + " |\n" for line in lines)
+    told = f"\n{_escape(table.detail)}\n" if table.detail else ""
+    return "".join("| " + " | ".join(_escape(text) for text in line) + " |\n" for line in lines) + told
 
 
 def text_csv(table: TableOutput) -> str:

@@ -102,6 +102,7 @@ def job_table(session: Session, job_id: int) -> TableOutput:
         suites=table.varying([row.suite for row in rows]),
         lightnings=table.varying([row.lightning for row in rows]),
         rows=rows,
+        detail=job.detail,
     )
 
 

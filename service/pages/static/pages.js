@@ -141,9 +141,9 @@ function flash(element) {
 
 const UNDER_WAY = ["queued", "claimed", "preparing", "running"];
 
-function summary(cells) {
+function summary(cells, detail) {
   const whole = sum(cells);
-  if (!whole) return "No cells yet: the trees are being read.";
+  if (!whole) return detail || "No cells yet: the trees are being read.";
   const waiting = UNDER_WAY.reduce((all, state) => all + (cells[state] ?? 0), 0);
   const told = Object.entries(cells).filter(([key, count]) => count && !UNDER_WAY.includes(key) && key !== "ended").map(([key, count]) => `${count} ${key}`);
   return `${whole - waiting} of ${number(whole, "cell")} ended${told.length ? `: ${told.join(", ")}` : ""}`;
@@ -154,7 +154,7 @@ let collected = new Map();
 function showJob(job) {
   badge(byId("job-state"), job.state);
   sayCounts(byId("job-counts"), job.counts, "Nothing reported yet");
-  say(byId("job-summary"), summary(job.cells));
+  say(byId("job-summary"), summary(job.cells, job.detail));
   lasted(byId("job-time"), job.started_at, job.ended_at);
   const bar = document.querySelector(".hero .bar");
   drawBar(bar, job.counts, [...collected.values()].reduce((all, count) => all + count, 0));

@@ -1,0 +1,217 @@
+"""Plans the jobs that started by themselves. The database is the queue, so a restart loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass
+
+import structlog
+from sqlalchemy import select
+from sqlalchemy.exc import OperationalError as DatabaseError
+from sqlalchemy.orm import Session
+
+from service.clock import now
+from service.database import Database
+from service.errors import ConfigurationMissing, JobEnded, ServiceError
+from service.hooks.events import Happened
+from service.jobs import changes, planning
+from service.jobs import service as jobs
+from service.jobs.schemas import JobInput, TreeInput
+from service.models import Job, Repository, Trigger
+from service.repositories.mirror import Mirror
+from service.settings import Settings
+from service.states import ENDED_JOB_STATES, JobState
+from worker.messages import decode
+
+log = structlog.get_logger()
+
+AT_ONCE = 100
+STOP_S = 10.0
+APPROVAL = "it comes from a fork and waits for an approval by a person who may submit: `replaybench approve {}`"
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A job that waits for its plan, with what is needed to make it."""
+
+    job: int
+    repository_id: int
+    repository: str
+    url: str
+    trigger_id: int
+    line: str | None
+    happened: Happened
+    requested_by: str | None
+    label: str | None
+    reason: str | None
+
+
+class Planner:
+    """A thread that plans until it is stopped. Every step is idempotent: two services may plan at once."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database, self._settings = database, settings
+        self._wake, self._stopped = threading.Event(), False
+        self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
+
+    def start(self) -> None:
+        """Begins to plan."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Has it look at once."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the thread. One that git holds longer is left alone: its job is planned at the next start."""
+        self._stopped = True
+        self._wake.set()
+        self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                self.once()
+            except DatabaseError as error:
+                log.warning("planner-failed", error=str(error))
+            except Exception:  # one wrong row must not end the planning of all others
+                log.exception("planner-failed")
+            self._wake.wait(self._settings.sweep_s)
+            self._wake.clear()
+
+    def once(self) -> None:
+        """Plans what waits, in the order of its arrival."""
+        with self._database.read() as session:
+            waiting = find(session)
+        for one in waiting:
+            if self._stopped:
+                return
+            self._plan(one)
+
+    def _plan(self, waiting: Waiting) -> None:
+        mirror = planning.mirror_of(self._settings, waiting.repository_id, waiting.url)
+        try:
+            body = choose(waiting, mirror)
+            plan = planning.plan(body, mirror, self._settings) if isinstance(body, JobInput) else None
+        except ConfigurationMissing as error:
+            self._end(waiting.job, JobState.CANCELLED, error.detail)
+        except ServiceError as error:
+            self._end(waiting.job, JobState.BROKEN, error.detail)
+        except Exception:  # a fault of ours: without an end, the job would be tried for ever
+            log.exception("planning-failed", job=waiting.job)
+            self._end(waiting.job, JobState.BROKEN, "the service has a fault here; its log has the traceback")
+        else:
+            if isinstance(body, str) or plan is None:
+                self._end(waiting.job, JobState.CANCELLED, str(body))
+                return
+            self._supersede(waiting)
+            with self._database.write() as session:
+                store(session, waiting, body, plan)
+
+    def _end(self, job_id: int, state: JobState, detail: str) -> None:
+        with self._database.write() as session:
+            job = locked(session, job_id)
+            if job is not None:
+                job.state, job.detail, job.ended_at = state, detail, now()
+                changes.touch(session, job_id, [])
+
+    def _supersede(self, waiting: Waiting) -> None:
+        """Cancels what the new job replaces, each in a transaction of its own: locks are of one job at a time."""
+        if waiting.line is None:
+            return
+        with self._database.read() as session:
+            older = session.scalars(
+                select(Job.id)
+                .join(Trigger, Trigger.job_id == Job.id)
+                .where(
+                    Trigger.repository_id == waiting.repository_id,
+                    Trigger.line == waiting.line,
+                    Trigger.id < waiting.trigger_id,
+                    Job.state.not_in(ENDED_JOB_STATES),
+                )
+                .order_by(Job.id)
+            ).all()
+        for job_id in older:
+            with contextlib.suppress(JobEnded), self._database.write() as session:
+                jobs.cancel(session, job_id, f"superseded by job {waiting.job}")
+
+
+def find(session: Session) -> list[Waiting]:
+    """The jobs that wait for a plan, earliest first."""
+    rows = session.execute(
+        select(Job, Trigger, Repository)
+        .join(Trigger, Trigger.job_id == Job.id)
+        .join(Repository, Repository.id == Job.repository_id)
+        .where(Job.state == JobState.PLANNING)
+        .order_by(Job.id)
+        .limit(AT_ONCE)
+    ).all()
+    return [
+        Waiting(
+            job.id,
+            repository.id,
+            repository.name,
+            repository.url,
+            trigger.id,
+            trigger.line,
+            decode(Happened, trigger.happened),
+            job.requested_by,
+            job.label,
+            job.reason,
+        )
+        for job, trigger, repository in rows
+    ]
+
+
+def choose(waiting: Waiting, mirror: Mirror) -> JobInput | str:
+    """What the tree's own rules start on the event; a text where they start nothing.
+
+    Raises:
+        ServiceError: the commit or its configuration cannot be had.
+    """
+    happened = waiting.happened
+    commit = mirror.resolve(happened.commit)
+    triggers = planning.configuration(mirror, commit).triggers
+    changed = _changed(mirror, commit, happened) if triggers.asks_for_paths(happened.event) else None
+    rule = triggers.choose(happened.event, happened.ref, changed)
+    if rule is None:
+        return f"[trigger] of replaybench.toml at {commit[:12]} starts nothing on {happened.event} of {happened.ref!r}"
+    return JobInput(
+        repository=waiting.repository,
+        trees=[TreeInput(ref=commit)],
+        suites=list(rule.suites) or None,
+        runtimes=list(rule.runtimes) or None,
+        requested_by=waiting.requested_by,
+        label=waiting.label,
+        reason=waiting.reason,
+    )
+
+
+def _changed(mirror: Mirror, commit: str, happened: Happened) -> frozenset[str] | None:
+    if happened.base is None:
+        return None
+    try:
+        base = mirror.resolve(happened.base)
+    except ServiceError:  # pushed away: then nobody can say what changed
+        return None
+    return mirror.changed(base, commit, since_fork=happened.since_fork)
+
+
+def locked(session: Session, job_id: int) -> Job | None:
+    """The job's row, locked, if it still waits for its plan."""
+    job = session.get(Job, job_id, with_for_update=True)
+    return job if job is not None and job.state is JobState.PLANNING else None
+
+
+def store(session: Session, waiting: Waiting, body: JobInput, plan: planning.Plan) -> None:
+    """Gives the job its cells, or has it wait for an approval."""
+    job = locked(session, waiting.job)
+    if job is None:
+        return
+    trigger = session.get_one(Trigger, waiting.trigger_id)
+    if trigger.needs_approval and trigger.approved_at is None:
+        job.state, job.detail = JobState.WAITING, APPROVAL.format(job.id)
+    else:
+        jobs.fill(session, job, body, plan)
+    changes.touch(session, job.id, [])

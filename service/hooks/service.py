@@ -1,0 +1,223 @@
+"""Takes deliveries: proves them, claims them once, starts their jobs. Nothing here waits for git."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from service.clock import now
+from service.errors import ApprovalNotNeeded, HookStartsNothing, NotFound, NothingToRerun
+from service.hooks.events import Again, Happened, Heard, Malformed, Nothing
+from service.hooks.forge import Forge, Provider, proven, same_repository
+from service.jobs import changes
+from service.jobs import service as jobs
+from service.models import Cell, Delivery, HookSecret, Job, Repository, Trigger
+from service.settings import Settings
+from service.states import CellState, DeliveryState, JobState
+from worker.messages import decode, encode
+
+VALID_SECRETS = 2
+"""A repository's newest secrets that count: the new one, and the old one until the forge knows the new."""
+
+NOBODY = "no repository signs with this, but the time for the comparison is spent all the same"
+
+
+def prove(
+    session: Session,
+    settings: Settings,
+    forge: Forge,
+    payload: Mapping[str, Any] | None,
+    headers: Mapping[str, str],
+    body: bytes,
+) -> int | None:
+    """The number of the repository that the delivery is proven to be about, 0 where its payload cannot be read.
+
+    ``None`` for every other: which of both was wrong, repository or signature, is not told.
+    """
+    everybodys = [secret for secret in settings.hook_secrets.split(",") if secret]
+    if payload is None:
+        return 0 if proven(forge, headers, body, everybodys) else None
+    addresses = forge.addresses(payload)
+    rows = session.execute(select(Repository.id, Repository.url)).all()
+    found = [number for number, url in rows if any(same_repository(url, address) for address in addresses)]
+    for number in found:
+        own = _secrets(session, number)
+        if proven(forge, headers, body, own or everybodys):
+            return number
+    if not found:
+        proven(forge, headers, body, [NOBODY, *everybodys])
+    return None
+
+
+def _secrets(session: Session, repository_id: int) -> Sequence[str]:
+    newest = select(HookSecret.secret).where(HookSecret.repository_id == repository_id).order_by(HookSecret.id.desc())
+    return session.scalars(newest.limit(VALID_SECRETS)).all()
+
+
+def add_secret(session: Session, repository_id: int) -> HookSecret:
+    """A new secret of a repository. The one before it counts until there is another; older ones are forgotten."""
+    secret = HookSecret(repository_id=repository_id, secret=secrets.token_urlsafe(32), created_at=now())
+    session.add(secret)
+    session.flush()
+    newest = (
+        select(HookSecret.id)
+        .where(HookSecret.repository_id == repository_id)
+        .order_by(HookSecret.id.desc())
+        .limit(VALID_SECRETS)
+    )
+    kept = session.scalars(newest).all()
+    session.execute(
+        delete(HookSecret).where(HookSecret.repository_id == repository_id, HookSecret.id.not_in(list(kept)))
+    )
+    return secret
+
+
+def drop_secret(session: Session, repository_id: int, secret_id: int) -> None:
+    """Forgets a secret of a repository; one that is not there is forgotten already."""
+    session.execute(delete(HookSecret).where(HookSecret.repository_id == repository_id, HookSecret.id == secret_id))
+
+
+def take(
+    session: Session, forge: Forge, provider: Provider, delivery: str, event: str, repository_id: int,
+    payload: Mapping[str, Any],
+) -> Delivery:  # fmt: skip
+    """The row of a proven delivery. One that is there already changes nothing."""
+    row = Delivery(
+        provider=provider,
+        delivery=delivery,
+        event=event,
+        repository_id=repository_id,
+        state=DeliveryState.IGNORED,
+        received_at=now(),
+    )
+    try:
+        with session.begin_nested():
+            session.add(row)
+    except IntegrityError:
+        known = select(Delivery).where(Delivery.provider == provider, Delivery.delivery == delivery)
+        return session.scalars(known).one()
+    try:
+        heard: Heard = forge.read(event, payload)
+    except Malformed as error:
+        row.state, row.detail = DeliveryState.REFUSED, str(error)
+        return row
+    if isinstance(heard, Nothing):
+        row.detail = heard.reason
+        return row
+    row.heard = encode(heard)
+    if isinstance(heard, Happened):
+        row.job_id, new = start(session, repository_id, heard, provider)
+        row.state = DeliveryState.STARTED if new else DeliveryState.DUPLICATE
+    else:
+        _again(session, row, heard)
+    return row
+
+
+def start(session: Session, repository_id: int, happened: Happened, source: str) -> tuple[int, bool]:
+    """The job of an event, to be planned, and whether it is new: an event has one job, however often it is told."""
+    job = Job(
+        repository_id=repository_id,
+        state=JobState.PLANNING,
+        planned=False,
+        label=happened.label,
+        requested_by=happened.who or source,
+        reason=f"{source}: {happened.trigger}, commit {happened.commit}",
+        request={},
+        created_at=now(),
+    )
+    try:
+        with session.begin_nested():
+            session.add(job)
+            session.flush()
+            session.add(
+                Trigger(
+                    repository_id=repository_id,
+                    commit=happened.commit,
+                    trigger=happened.trigger,
+                    line=happened.line,
+                    job_id=job.id,
+                    happened=encode(happened),
+                    needs_approval=happened.from_fork,
+                )
+            )
+    except IntegrityError:
+        known = select(Trigger.job_id).where(
+            Trigger.repository_id == repository_id,
+            Trigger.commit == happened.commit,
+            Trigger.trigger == happened.trigger,
+        )
+        return session.scalars(known).one(), False
+    return job.id, True
+
+
+def _again(session: Session, row: Delivery, heard: Again) -> None:
+    latest = select(Trigger.job_id).where(
+        Trigger.repository_id == row.repository_id, Trigger.commit == heard.commit
+    ).order_by(Trigger.id.desc()).limit(1)  # fmt: skip
+    row.job_id = session.scalar(latest)
+    if row.job_id is None:
+        row.state, row.detail = DeliveryState.IGNORED, f"commit {heard.commit[:12]} has no job that a hook started"
+        return
+    try:
+        run_again(session, row.job_id)
+    except NothingToRerun as error:
+        row.state, row.detail = DeliveryState.IGNORED, error.detail
+    else:
+        row.state, row.detail = DeliveryState.AGAIN, ""
+
+
+def run_again(session: Session, job_id: int) -> None:
+    """Runs again what did not pass, and where all passed, all.
+
+    Raises:
+        NothingToRerun: nothing of the job has ended.
+    """
+    try:
+        jobs.rerun(session, job_id, None)
+    except NothingToRerun:
+        ended = session.scalars(select(Cell.id).where(Cell.job_id == job_id, Cell.state == CellState.ENDED)).all()
+        jobs.rerun(session, job_id, ended)
+
+
+def redeliver(session: Session, delivery_id: int) -> Delivery:
+    """Does again what the delivery asked for.
+
+    Raises:
+        NotFound: there is no such delivery.
+        HookStartsNothing: it asked for nothing.
+        NothingToRerun: its job still waits or runs.
+    """
+    row = session.get(Delivery, delivery_id)
+    if row is None:
+        raise NotFound(f"there is no delivery {delivery_id}")
+    if row.heard is None:
+        raise HookStartsNothing(f"delivery {delivery_id} starts nothing: {row.detail}")
+    if row.job_id is not None:
+        run_again(session, row.job_id)
+        row.state, row.detail = DeliveryState.AGAIN, ""
+    else:
+        _again(session, row, decode(Again, row.heard))
+    return row
+
+
+def approve(session: Session, job_id: int, by: str | None) -> None:
+    """Lets a job from a fork run. It holds for this commit alone: the next one waits again.
+
+    Raises:
+        NotFound: there is no such job.
+        ApprovalNotNeeded: it does not wait for an approval.
+    """
+    job = session.get(Job, job_id, with_for_update=True)
+    if job is None:
+        raise NotFound(f"there is no job {job_id}")
+    trigger = session.scalar(select(Trigger).where(Trigger.job_id == job_id))
+    if trigger is None or not trigger.needs_approval or trigger.approved_at is not None or job.state.ended:
+        raise ApprovalNotNeeded(f"job {job_id} is {job.state} and does not wait for an approval")
+    trigger.approved_at, trigger.approved_by = now(), by
+    job.state, job.detail = JobState.PLANNING, None
+    changes.touch(session, job_id, [])

@@ -1,0 +1,378 @@
+"""Hooks of forges: proven, claimed once, planned in the background, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import delete, update
+
+from service.models import Cell, Job
+from service.states import JobState
+from service.tokens import ensure
+from tests.support import embedded, forges, running_service
+from tests.support.forges import ZERO
+from tests.support.repository import CONFIG, GitRepository
+from tests.support.running_service import RunningService
+from tests.support.waiting import wait_for
+from worker.messages import Outcome
+
+TRIGGERS = """
+[[trigger.push]]
+refs = ["main"]
+paths = ["src/**"]
+suites = ["other"]
+[[trigger.push]]
+refs = ["main", "release/*"]
+paths = ["!docs/**"]
+[trigger.pull_request]
+[trigger.merge_group]
+refs = ["main"]
+[trigger.tag]
+refs = ["v*"]
+suites = ["unit", "other"]
+"""
+
+
+@pytest.fixture
+def service(tmp_path: Path, database_url: str, broker_url: str) -> Iterator[RunningService]:
+    """A service with a secret for all hooks."""
+    with running_service.running(
+        tmp_path / "data", database_url, broker_url, sweep_s=0.2, lease_s=20, hook_secrets=forges.SECRET
+    ) as it:
+        yield it
+
+
+@pytest.fixture
+def first(registered: GitRepository) -> str:
+    """The commit that brings ``[trigger]``."""
+    return registered.commit("triggers", replaybench_dot_toml=CONFIG + TRIGGERS)
+
+
+def push(service: RunningService, repo: GitRepository, ref: str, before: str, after: str, **how: Any) -> Any:
+    """A push told by GitHub; the delivery."""
+    payload = forges.push(str(repo.path), ref, before, after)
+    answer = forges.post(service.url, how.pop("provider", "github"), "push", payload, **how)
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+def planned(service: RunningService, job: int) -> Any:
+    """The job, once it is no longer planning."""
+
+    def done() -> Any:
+        found = service.get(f"/jobs/{job}")
+        return found if found["state"] != "planning" else None
+
+    return wait_for(done, f"job {job} to be planned")
+
+
+def suites(service: RunningService, job: int) -> list[str]:
+    """The suites of a job's cells."""
+    return [cell["suite"] for cell in service.get(f"/jobs/{job}/cells")]
+
+
+def test_a_push_becomes_a_job_of_what_the_tree_says(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """Refs and the paths between both commits choose the rule; the answer comes before anything is fetched."""
+    told = push(service, registered, "refs/heads/main", ZERO, first)
+    assert (told["state"], told["repository"]) == ("started", "demo")
+    job = planned(service, told["job"])
+    assert (job["state"], job["trees"], job["requested_by"]) == ("waiting", [first[:7]], "m.keller")
+    assert job["label"] == "push to main: change"
+    second = registered.commit("more", src__a_dot_py="a = 1\n")
+    other = push(service, registered, "refs/heads/main", first, second)["job"]
+    third = registered.commit("docs", docs__a_dot_md="a\n")
+    none = push(service, registered, "refs/heads/main", second, third)["job"]
+    assert planned(service, other)["state"] == "waiting"
+    assert suites(service, other) == ["other"]
+    assert planned(service, none)["state"] == "cancelled"
+    assert "starts nothing on push of 'main'" in planned(service, none)["detail"]
+    # What starts nothing replaces nothing either.
+    assert [service.get(f"/jobs/{number}")["state"] for number in (job["id"], other)] == ["cancelled", "waiting"]
+    assert service.get(f"/jobs/{job['id']}")["detail"] == f"superseded by job {other}"
+    assert service.get(f"/jobs/{job['id']}/table")["detail"] == f"superseded by job {other}"
+
+
+def test_an_event_has_one_job_however_often_it_is_told(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """The same delivery again is the same delivery; the same event under another id is a duplicate."""
+    told = push(service, registered, "refs/heads/main", ZERO, first, delivery="d-1")
+    assert push(service, registered, "refs/heads/main", ZERO, first, delivery="d-1")["id"] == told["id"]
+    twice = push(service, registered, "refs/heads/main", ZERO, first, delivery="d-2", form=True)
+    assert (twice["state"], twice["job"]) == ("duplicate", told["job"])
+    assert len(service.get("/jobs")["items"]) == 1
+    # Names that differ only behind what a column holds are different names.
+    long = ["refs/heads/" + "x/" * 150 + end for end in ("a", "b")]
+    jobs = {push(service, registered, ref, ZERO, first)["job"] for ref in long}
+    assert len(jobs - {told["job"]}) == 2
+    # Pushed away and back again, the commit is tested again.
+    away = registered.commit("away")
+    push(service, registered, "refs/heads/main", first, away)
+    assert push(service, registered, "refs/heads/main", away, first)["state"] == "started"
+    page = service.get("/hooks/deliveries?limit=3")
+    assert [item["state"] for item in page["items"]] == ["started"] * 3
+    assert [item["id"] for item in service.get(f"/hooks/deliveries?{page['next']}")["items"]][1:] == [
+        twice["id"],
+        told["id"],
+    ]
+
+
+def test_whoever_does_not_prove_it_learns_nothing(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """A wrong secret, an unknown repository, no signature, SHA-1 alone: one answer to all, no trace of a delivery."""
+    payload = forges.push(str(registered.path), "refs/heads/main", ZERO, first)
+    unknown = forges.push("https://git.example.org/no/such.git", "refs/heads/main", ZERO, first)
+    answers = [
+        forges.post(service.url, "github", "push", payload, secret="not-the-secret-of-it"),
+        forges.post(service.url, "github", "push", unknown),
+        forges.post(service.url, "github", "push", unknown, secret="not-the-secret-of-it"),
+        forges.post(service.url, "github", "push", payload, headers={"X-Hub-Signature-256": ""}),
+        forges.post(
+            service.url, "github", "push", payload, headers={"X-Hub-Signature-256": "", "X-Hub-Signature": "sha1=00"}
+        ),
+        forges.post(
+            service.url, "gitlab", "Push Hook", {"project": {"git_http_url": str(registered.path)}}, secret="x"
+        ),
+        forges.post(service.url, "github", "push", ["no object"], secret="not-the-secret-of-it"),
+    ]
+    assert {answer.status_code for answer in answers} == {401}
+    assert len({answer.text for answer in answers}) == 1
+    assert service.get("/hooks/deliveries")["items"] == []
+
+
+def test_a_proven_hook_that_is_not_understood_says_why(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """The operator of the forge sees key and value; the delivery is kept as refused."""
+    payload = forges.push(str(registered.path), "refs/heads/main", ZERO, "--upload-pack=x")
+    del payload["head_commit"]
+    answer = forges.post(service.url, "github", "push", payload)
+    assert (answer.status_code, answer.json()["code"]) == (400, "hook-malformed")
+    assert "after = '--upload-pack=x'" in answer.text
+    assert service.get("/hooks/deliveries")["items"][0]["state"] == "refused"
+    for ref in ("refs/heads/\0", "refs/heads/\ud800", 7, ""):
+        odd = {**payload, "ref": ref, "after": first}
+        assert forges.post(service.url, "github", "push", odd).status_code == 400, ref
+    huge = forges.pull_request(str(registered.path), first, first, number=10**400)
+    assert forges.post(service.url, "github", "pull_request", huge).status_code == 400
+    assert forges.post(service.url, "github", "push", ["no object"]).status_code == 400
+    assert forges.post(service.url, "github", "push", payload, headers={"X-GitHub-Delivery": ""}).status_code == 400
+
+
+def test_a_repositorys_own_secrets_take_turns(service: RunningService, registered: GitRepository, first: str) -> None:
+    """The newest two count, the service's own no longer does, and a secret can be forgotten at once."""
+    made = [service.post("/repositories/demo/hook-secrets", expect=201) for _ in range(3)]
+    payload = forges.push(str(registered.path), "refs/heads/main", ZERO, first)
+
+    def status(secret: str) -> int:
+        return forges.post(service.url, "github", "push", payload, secret=secret).status_code
+
+    assert [status(one["secret"]) for one in made] == [401, 202, 202]
+    assert status(forges.SECRET) == 401
+    service.http.delete(f"/api/v1/repositories/demo/hook-secrets/{made[1]['id']}").raise_for_status()
+    assert [status(one["secret"]) for one in made] == [401, 401, 202]
+
+
+def test_a_forks_pull_request_waits_for_a_person(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """Nothing of it is handed out before the approval, which holds for that commit alone."""
+    registered.git("checkout", "-q", "-b", "topic")
+    head = registered.commit("theirs", src__b_dot_py="b = 1\n")
+    payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
+    job = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    waiting = planned(service, job)
+    assert (waiting["state"], waiting["cells"]) == ("waiting", {})
+    assert f"replaybench approve {job}" in waiting["detail"]
+    assert service.driver().claim() is None
+    approved = service.post(f"/jobs/{job}/approve", {"approved_by": "m.keller"})
+    assert approved["state"] == "planning"
+    assert planned(service, job)["state"] == "waiting"
+    service.driver().must_claim().run({"a": Outcome.PASSED})
+    assert service.get(f"/jobs/{job}")["state"] == "passed"
+    assert service.http.post(f"/api/v1/jobs/{job}/approve", json={}).json()["code"] == "approval-not-needed"
+    newer = registered.commit("theirs again")
+    payload = forges.pull_request(str(registered.path), newer, first, fork=None)
+    assert planned(service, forges.post(service.url, "gitea", "pull_request", payload).json()["job"])["cells"] == {}
+    own = forges.pull_request(str(registered.path), newer, first, number=13)
+    assert planned(service, forges.post(service.url, "github", "pull_request", own).json()["job"])["cells"] != {}
+
+
+def test_what_cannot_be_planned_ends_broken_with_the_reason(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """The reason stands on the job, in its table and with its delivery; once put right, it is planned again."""
+    broken = registered.commit("odd", replaybench_dot_toml="schema = 7")
+    told = push(service, registered, "refs/heads/main", first, broken)
+    job = planned(service, told["job"])
+    assert job["state"] == "broken"
+    assert "schema = 7: this service reads schema = 1" in job["detail"]
+    assert job["detail"] in service.get(f"/jobs/{job['id']}/table")["detail"]
+    assert "schema = 7" in service.http.get(f"/api/v1/jobs/{job['id']}/table?format=markdown").text
+    assert "schema = 7" in service.get("/hooks/deliveries")["items"][0]["detail"]
+    gone = "1" * 40
+    lost = push(service, registered, "refs/heads/main", first, gone)["job"]
+    assert "is no commit" in planned(service, lost)["detail"]
+    again = service.post(f"/hooks/deliveries/{told['id']}/redeliver")
+    assert (again["state"], again["job"]) == ("again", job["id"])
+    assert planned(service, job["id"])["state"] == "broken"
+
+
+def test_each_forge_is_read(service: RunningService, registered: GitRepository, first: str) -> None:
+    """Push, tag, pull request and merge group of the forges; what brings no commit is kept and starts nothing."""
+    url, base = str(registered.path), registered.git("rev-parse", "HEAD~1").strip()
+    registered.git("tag", "v1")
+    started = [
+        ("gitea", "push", forges.push(url, "refs/heads/release/1", ZERO, first)),
+        ("forgejo", "push", forges.push(url, "refs/heads/release/2", ZERO, first)),
+        ("gitlab", "Push Hook", forges.gitlab_push(url, "refs/heads/main", ZERO, first)),
+        ("gitlab", "Tag Push Hook", forges.gitlab_push(url, "refs/tags/v1", ZERO, first, "tag_push")),
+        ("gitlab", "Merge Request Hook", forges.gitlab_merge_request(url, first)),
+        ("gitea", "pull_request", forges.pull_request(url, first, base, action="synchronized")),
+        ("github", "merge_group", forges.merge_group(url, first, base)),
+    ]
+    jobs = []
+    for provider, event, payload in started:
+        told = forges.post(service.url, provider, event, payload).json()
+        assert told["state"] == "started", (provider, event, told)
+        jobs.append(told["job"])
+    assert [planned(service, job)["state"] for job in jobs] == ["waiting"] * len(jobs)
+    assert suites(service, jobs[3]) == ["unit", "other"]
+    repository = {"repository": {"clone_url": url}}
+    ignored = [
+        ("github", "ping", {"zen": "Keep it simple", **repository}, "reaches this service"),
+        ("github", "push", forges.push(url, "refs/heads/main", first, ZERO), "was deleted"),
+        ("gitlab", "Push Hook", forges.gitlab_push(url, "refs/heads/main", first, ZERO), "was deleted"),
+        ("github", "pull_request", forges.pull_request(url, first, base, action="labeled"), "labeled brings no commit"),
+        ("gitlab", "Merge Request Hook", forges.gitlab_merge_request(url, first, "update"), "brings no commit"),
+        ("github", "issues", repository, "event 'issues' starts nothing"),
+        ("github", "push", forges.push(url, "refs/notes/x", ZERO, first), "neither branch nor tag"),
+    ]
+    for provider, event, payload, reason in ignored:
+        told = forges.post(service.url, provider, event, payload).json()
+        assert told["state"] == "ignored", told
+        assert reason in told["detail"]
+    fork = forges.gitlab_merge_request(url, first, "update", 99, oldrev=base, iid=4)
+    told = forges.post(service.url, "gitlab", "Merge Request Hook", fork).json()
+    assert "waits for an approval" in planned(service, told["job"])["detail"]
+
+
+def test_a_check_that_is_asked_for_again_runs_again(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """What did not pass, and where all passed, all; what still waits is left alone."""
+    url = str(registered.path)
+    job = push(service, registered, "refs/heads/main", ZERO, first)["job"]
+    planned(service, job)
+    asked = {"action": "rerequested", "check_suite": {"head_sha": first}, "repository": {"clone_url": url}}
+    told = forges.post(service.url, "github", "check_suite", asked).json()
+    assert (told["state"], told["job"]) == ("ignored", job)
+    service.driver().must_claim().run({"a": Outcome.PASSED})
+    assert forges.post(service.url, "github", "check_suite", asked).json()["state"] == "again"
+    assert service.get(f"/jobs/{job}")["state"] == "waiting"
+    run = {"action": "rerequested", "check_run": {"head_sha": "2" * 40}, "repository": {"clone_url": url}}
+    assert "has no job" in forges.post(service.url, "github", "check_run", run).json()["detail"]
+
+
+def test_a_job_that_still_plans_can_be_cancelled(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """A job without cells ends at once, and can be planned again."""
+    head = registered.commit("theirs")
+    payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
+    job = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    planned(service, job)
+    assert service.post(f"/jobs/{job}/cancel")["state"] == "cancelled"
+    assert service.http.post(f"/api/v1/jobs/{job}/cancel").json()["code"] == "job-ended"
+    assert service.post(f"/jobs/{job}/rerun")["state"] == "planning"
+    assert "waits for an approval" in planned(service, job)["detail"]
+
+
+def test_a_body_beyond_the_cap_is_refused(tmp_path: Path, sqlite_url: str, broker_url: str) -> None:
+    """Before any signature is looked at."""
+    with running_service.running(tmp_path / "data", sqlite_url, broker_url, hook_body_cap_bytes=1000) as it:
+        answer = forges.post(it.url, "github", "push", {"x": "x" * 2000})
+        assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
+
+
+def test_planning_goes_on_after_a_restart(
+    tmp_path: Path, sqlite_url: str, broker_url: str, repo: GitRepository
+) -> None:
+    """The database is the queue: what one service took and did not plan, the next one plans."""
+    head = repo.commit("triggers", replaybench_dot_toml=CONFIG + TRIGGERS)
+    data = tmp_path / "data"
+    with running_service.running(data, sqlite_url, broker_url, hook_secrets=forges.SECRET, sweep_s=600) as it:
+        it.post("/repositories", {"name": "demo", "url": str(repo.path)}, 201)
+        job = push(it, repo, "refs/heads/main", ZERO, head)["job"]
+        planned(it, job)
+        with it.database.write() as session:  # as it stood before the plan was stored
+            session.execute(delete(Cell))
+            session.execute(update(Job).values(state=JobState.PLANNING, planned=False))
+    with running_service.running(data, sqlite_url, broker_url) as it:
+        assert planned(it, job)["state"] == "waiting"
+        assert suites(it, job) == ["other"]
+
+
+def test_the_pages_show_deliveries_and_take_the_forms(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """A person sees what became of each delivery, sends one again, and lets a fork's job run."""
+    token = ensure(service.settings.data_dir).submit
+    with httpx.Client(base_url=service.url, headers={"Sec-Fetch-Site": "same-origin"}, timeout=60) as browser:
+        assert browser.get("/sign-in", params={"token": token}).status_code == 303
+        assert "replaybench repos hook-secret" in browser.get("/hooks").text
+        head = registered.commit("theirs <b>bold</b>")
+        payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
+        told = forges.post(service.url, "github", "pull_request", payload).json()
+        planned(service, told["job"])
+        listed = browser.get("/hooks").text
+        assert f'href="/jobs/{told["job"]}"' in listed
+        assert "waits for an approval" in listed
+        assert "Approve this commit" in browser.get(f"/jobs/{told['job']}").text
+        assert browser.post(f"/jobs/{told['job']}/approve").status_code == 303
+        assert planned(service, told["job"])["cells"] == {"queued": 1}
+        assert "Approve this commit" not in browser.get(f"/jobs/{told['job']}").text
+        service.post(f"/jobs/{told['job']}/cancel")
+        again = browser.post(f"/hooks/deliveries/{told['id']}/redeliver")
+        assert (again.status_code, again.headers["location"]) == (303, f"/jobs/{told['job']}")
+        assert "nothing" in browser.post(f"/hooks/deliveries/{told['id']}/redeliver").text.lower()
+        del browser.headers["Sec-Fetch-Site"]
+        assert "/sign-in" in browser.post(f"/jobs/{told['job']}/approve").headers["location"]
+
+
+def test_the_command_line_makes_secrets_and_approves(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """The secret that it prints is one that a hook is signed with; an approved job is planned."""
+    where = {"REPLAYBENCH_URL": service.url, "REPLAYBENCH_DATA_DIR": str(service.settings.data_dir)}
+    done = embedded.command("repos", "hook-secret", "demo", **where)
+    assert f"{service.url}/hooks/" in done.stdout, done.stderr
+    payload = forges.pull_request(str(registered.path), first, first, fork="mallory/demo")
+    secret = done.stdout.split()[0]
+    job = forges.post(service.url, "github", "pull_request", payload, secret=secret).json()["job"]
+    planned(service, job)
+    assert f"job {job} planning" in embedded.command("approve", str(job), **where).stdout
+    assert planned(service, job)["cells"] == {"queued": 1}
+    refused = embedded.command("approve", str(job), **where)
+    assert refused.returncode == 2
+    assert "does not wait for an approval" in refused.stderr
+
+
+def test_one_event_told_at_once_has_one_job(service: RunningService, registered: GitRepository, first: str) -> None:
+    """A forge that is impatient, or two of its hooks: whoever comes second sees the first, whatever the id."""
+    ids = ["d-1", "d-1", "d-1", "d-2", "d-3", "d-4", "d-5", "d-5"]
+    with ThreadPoolExecutor(len(ids)) as pool:
+        told = list(
+            pool.map(lambda name: push(service, registered, "refs/heads/main", ZERO, first, delivery=name), ids)
+        )
+    assert len({one["job"] for one in told}) == 1
+    assert sorted(item["delivery"] for item in service.get("/hooks/deliveries")["items"]) == sorted(set(ids))
+    assert len(service.get("/jobs")["items"]) == 1
