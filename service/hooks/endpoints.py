@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import structlog
-from fastapi import APIRouter, Depends, Query, Request, status
+from fastapi import APIRouter, Depends, Query, Request, Response, status
 
-from service.dependencies import DatabaseDep, SettingsDep, signed_in
+from service.audit import service as audit
+from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_admin, signed_in
 from service.errors import HookMalformed, HookRefused, TooLarge
 from service.hooks import service, views
 from service.hooks.events import Malformed
@@ -24,6 +25,9 @@ log = structlog.get_logger()
 
 router = APIRouter(tags=["hooks"])
 inside = APIRouter(prefix="/api/v1", tags=["hooks"], dependencies=[Depends(signed_in)])
+secrets = APIRouter(
+    prefix="/api/v1/repositories/{name}/hook-secrets", tags=["hooks"], dependencies=[Depends(is_admin)]
+)
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 
@@ -99,10 +103,11 @@ def list_deliveries(
 
 
 @inside.post("/hooks/deliveries/{delivery}/redeliver")
-def redeliver(delivery: Id, database: DatabaseDep, planner: PlannerDep) -> DeliveryOutput:
+def redeliver(delivery: Id, database: DatabaseDep, caller: CallerDep, planner: PlannerDep) -> DeliveryOutput:
     """Does again what a delivery asked for: plans its job again, or runs again what did not pass, or else all."""
     with database.write() as session:
         service.redeliver(session, delivery)
+        audit.note(session, caller, "hook.redeliver", f"delivery {delivery}")
         session.flush()
         told = views.get_delivery(session, delivery)
     planner.wake()
@@ -110,29 +115,36 @@ def redeliver(delivery: Id, database: DatabaseDep, planner: PlannerDep) -> Deliv
 
 
 @inside.post("/jobs/{job}/approve")
-def approve(job: Id, body: ApproveInput, database: DatabaseDep, planner: PlannerDep) -> JobOutput:
-    """Lets a job of a fork's pull request run, for this commit alone."""
+def approve(
+    job: Id, body: ApproveInput, database: DatabaseDep, caller: CallerDep, planner: PlannerDep
+) -> JobOutput:
+    """Lets a job of a fork's pull request run, for this commit alone. The audit has the token that said so."""
     with database.write() as session:
-        service.approve(session, job, body.approved_by)
+        service.approve(session, job, body.approved_by or caller.name)
+        audit.note(session, caller, "job.approve", f"job {job}", by=body.approved_by)
         session.flush()
         told = get_job(session, job)
     planner.wake()
     return told
 
 
-@inside.post("/repositories/{name}/hook-secrets", status_code=status.HTTP_201_CREATED)
-def add_secret(name: str, database: DatabaseDep) -> HookSecretOutput:
+@secrets.post("", status_code=status.HTTP_201_CREATED)
+def add_secret(name: str, database: DatabaseDep, caller: CallerDep, response: Response) -> HookSecretOutput:
     """Makes a secret for the repository's hook, shown this once. The one before it counts until the next is made."""
+    response.headers["Cache-Control"] = "no-store"
     with database.write() as session:
         made = service.add_secret(session, repositories.find(session, name).id)
+        audit.note(session, caller, "hook-secret.create", f"repository {name}", id=made.id)
         return HookSecretOutput(id=made.id, repository=name, secret=made.secret, created_at=made.created_at)
 
 
-@inside.delete("/repositories/{name}/hook-secrets/{secret}", status_code=status.HTTP_204_NO_CONTENT)
-def drop_secret(name: str, secret: Id, database: DatabaseDep) -> None:
+@secrets.delete("/{secret}", status_code=status.HTTP_204_NO_CONTENT)
+def drop_secret(name: str, secret: Id, database: DatabaseDep, caller: CallerDep) -> None:
     """Forgets a secret at once."""
     with database.write() as session:
         service.drop_secret(session, repositories.find(session, name).id, secret)
+        audit.note(session, caller, "hook-secret.drop", f"repository {name}", id=secret)
 
 
 router.include_router(inside)
+router.include_router(secrets)

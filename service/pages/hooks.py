@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from service.dependencies import DatabaseDep, ReadSession, signed_in
+from service.audit import service as audit
+from service.dependencies import CallerDep, DatabaseDep, ReadSession, signed_in
 from service.hooks import service, views
 from service.hooks.endpoints import PlannerDep
 from service.pages.render import page, root
@@ -27,18 +28,22 @@ def deliveries(request: Request, session: ReadSession, before: Annotated[Id | No
 
 
 @router.post("/hooks/deliveries/{delivery}/redeliver")
-def redeliver(request: Request, delivery: Id, database: DatabaseDep, planner: PlannerDep) -> Response:
+def redeliver(
+    request: Request, delivery: Id, database: DatabaseDep, caller: CallerDep, planner: PlannerDep
+) -> Response:
     """Takes the form, and leads to the job."""
     with database.write() as session:
         job = service.redeliver(session, delivery).job_id
+        audit.note(session, caller, "hook.redeliver", f"delivery {delivery}")
     planner.wake()
     return RedirectResponse(f"{root(request)}/jobs/{job}" if job else f"{root(request)}/hooks", 303)
 
 
 @router.post("/jobs/{job}/approve")
-def approve(request: Request, job: Id, database: DatabaseDep, planner: PlannerDep) -> Response:
+def approve(request: Request, job: Id, database: DatabaseDep, caller: CallerDep, planner: PlannerDep) -> Response:
     """Takes the form, and leads back to the job."""
     with database.write() as session:
-        service.approve(session, job, "somebody at the page")
+        service.approve(session, job, caller.name)
+        audit.note(session, caller, "job.approve", f"job {job}", by=caller.name)
     planner.wake()
     return RedirectResponse(f"{root(request)}/jobs/{job}", 303)
