@@ -16,10 +16,15 @@ from service.dispatch.broker import Broker
 from service.dispatch.sweep import Sweep
 from service.errors import DatabaseUnavailable
 from service.jobs import endpoints as jobs
+from service.outgoing.courier import Courier
 from service.pages import endpoints as pages
 from service.repositories import endpoints as repositories
 from service.results import endpoints as results
 from service.settings import Settings, load
+from service.statuses import endpoints as statuses
+from service.statuses.line import StatusLine
+from service.webhooks import endpoints as webhooks
+from service.webhooks.line import WebhookLine
 from service.workers import endpoints as workers
 from worker.messages import CONTRACT
 
@@ -41,7 +46,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.tokens = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
         sweep = Sweep(database, broker, settings)
         sweep.start()
+        courier = Courier(database, settings, (StatusLine(settings), WebhookLine(settings)))
+        courier.start()
         yield
+        await run_in_threadpool(courier.stop)
         await run_in_threadpool(sweep.stop)
         database.close()
         broker.close()
@@ -50,7 +58,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings, app.state.database = settings, database
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
-    for part in (repositories, jobs, results, workers, pages):
+    for part in (repositories, jobs, results, workers, statuses, webhooks, pages):
         app.include_router(part.router)
     app.include_router(results.worker_router)
 
