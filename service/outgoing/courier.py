@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import structlog
 from sqlalchemy import ColumnElement
@@ -22,6 +22,8 @@ from service.outgoing.retry import Again, Answer, Never, Step
 from service.settings import Settings
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 TIDY_S = 3600.0
 THREADS = 4
@@ -119,7 +121,7 @@ class Courier:
             row = outbox.claim(session, line.model, moment, ready)
             if row is None or row.claim is None:
                 return None
-            request = line.prepare(session, row)
+            request = _sound(lambda: line.prepare(session, row))
             if not isinstance(request, call.Request):
                 line.settle(session, row, request, None, None)
                 return True
@@ -143,8 +145,17 @@ class Courier:
                 outbox.release(row)
                 return
             status = answer.status if isinstance(answer, Answer) else None
-            step = line.judge(session, row, answer) if isinstance(answer, Answer) else answer
+            step = _sound(lambda: line.judge(session, row, answer)) if isinstance(answer, Answer) else answer
             line.settle(session, row, step, status, parcel)
             log.info(
                 "delivery", kind=line.model.__tablename__, row=row.id, state=row.state, status=status, detail=row.detail
             )
+
+
+def _sound(act: Callable[[], T]) -> T | Never:
+    """What an act gives, or where we have a fault in it, that the row is given up: it would be the first for ever."""
+    try:
+        return act()
+    except Exception:  # whatever the fault is, the rows behind this one go on
+        log.exception("delivery-fault")
+        return Never("the service has a fault here; its log has the traceback")
