@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from service.dependencies import ReadSession, SettingsDep, signed_in
 from service.errors import NotFound
 from service.jobs import views as jobs
-from service.pages import log, matrix, sign_in
+from service.pages import deliveries, log, matrix, sign_in
 from service.pages.render import STATIC, page
 from service.pages.route import PageRoute
 from service.results import views as results
@@ -98,4 +98,5 @@ def static(name: str) -> Response:
 
 
 router.include_router(inside)
+router.include_router(deliveries.router)
 router.include_router(sign_in.router)
