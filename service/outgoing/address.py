@@ -89,8 +89,8 @@ def literal(host: str) -> Address | None:
         return None
 
 
-def check(wanted: Target, addresses: Iterable[Address], private: Private) -> Address:
-    """The address to connect to: the first, if all may be called.
+def check(wanted: Target, addresses: Iterable[Address], private: Private) -> list[Address]:
+    """The addresses to connect to, if all may be called.
 
     All are looked at, since a name with one public and one private address would get past a look at the first.
 
@@ -111,7 +111,7 @@ def check(wanted: Target, addresses: Iterable[Address], private: Private) -> Add
             )
     if not found:
         raise AddressRefused(f"{wanted.host} has no address")
-    return found[0]
+    return found
 
 
 def check_literal(url: str, private: Private) -> None:

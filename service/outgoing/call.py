@@ -6,7 +6,7 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -63,12 +63,12 @@ def post(request: Request, bounds: Bounds, resolve: Resolve | None = None) -> An
     """
     wanted = target(request.url)
     end = time.monotonic() + bounds.timeout_s
-    address = check(wanted, _addresses(wanted, resolve or look_up), bounds.private)
+    addresses = check(wanted, _addresses(wanted, resolve or look_up), bounds.private)
     headers = {**request.headers, "Host": _authority(wanted), "Connection": "close", "User-Agent": "replaybench"}
     try:
         with (
             httpcore.ConnectionPool(
-                ssl_context=_tls(), network_backend=_Backend(address, end, bounds.stopping)
+                ssl_context=_tls(), network_backend=_Backend(addresses, end, bounds.stopping)
             ) as pool,
             pool.stream("POST", request.url, headers=list(headers.items()), content=request.body) as response,
         ):
@@ -124,10 +124,10 @@ def _reason(error: BaseException) -> str:
 
 
 class _Backend(httpcore.NetworkBackend):
-    """Connects to the one address, whatever host is asked for, until the end."""
+    """Connects to the first of these addresses that answers, whatever host is asked for."""
 
-    def __init__(self, address: Address, end: float, stopping: Callable[[], bool]) -> None:
-        self._address, self._end, self._stopping = address, end, stopping
+    def __init__(self, addresses: Sequence[Address], end: float, stopping: Callable[[], bool]) -> None:
+        self._addresses, self._end, self._stopping = addresses, end, stopping
         self._plain = httpcore.SyncBackend()
 
     def connect_tcp(
@@ -139,9 +139,16 @@ class _Backend(httpcore.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
         """The connection, as a stream that ends in time."""
-        left = min(CONNECT_S, _left(self._end, self._stopping))
-        stream = self._plain.connect_tcp(str(self._address), port, left, local_address, socket_options)
-        return _Stream(stream, self._end, self._stopping)
+        failed: Exception = httpcore.ConnectError("no address")
+        for address in self._addresses:
+            left = min(CONNECT_S, _left(self._end, self._stopping))
+            try:
+                stream = self._plain.connect_tcp(str(address), port, left, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failed = error
+            else:
+                return _Stream(stream, self._end, self._stopping)
+        raise failed
 
 
 class _Stream(httpcore.NetworkStream):

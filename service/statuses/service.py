@@ -140,6 +140,10 @@ def link(session: Session, repository: Repository, body: ForgeInput, settings: S
     try:
         api_url = (body.api_url or api_of(body.forge, repository.url)).rstrip("/")
         project = body.project or project_of(body.forge, repository.url, api_url)
+        if not {".", ".."}.isdisjoint(project.split("/")):
+            raise Unguessable(f"project {project!r} leads elsewhere; give it as OWNER/NAME")
+        if "?" in api_url or "#" in api_url:
+            raise AddressRefused(f"api_url {api_url!r} has a query or a fragment; leave it out")
         check_literal(api_url, Private.parse(settings.private_targets))
         credentials.check(body.credential, api_url, settings)
     except AddressRefused as error:

@@ -8,6 +8,7 @@ import pytest
 
 from service.outgoing import address, call
 from service.outgoing.address import AddressRefused, Private, check, target
+from tests.support import forge_server
 
 NOBODY = Private()
 
@@ -45,7 +46,7 @@ def test_every_address_of_a_name_is_looked_at() -> None:
     """A public one does not vouch for a private one; a name without any is refused too."""
     public, private = ipaddress.ip_address("93.184.216.34"), ipaddress.ip_address("10.0.0.1")
     wanted = target("https://ci.example.org/")
-    assert check(wanted, [public], NOBODY) == public
+    assert check(wanted, [public], NOBODY) == [public]
     for addresses in ([public, private], [private, public], []):
         with pytest.raises(AddressRefused):
             check(wanted, addresses, NOBODY)
@@ -55,7 +56,7 @@ def test_private_targets_that_the_operator_names() -> None:
     """By the host's name or by networks; they may be called in plain text too, which nobody else is."""
     private = Private.parse("Git.Internal.example, 10.0.0.0/8,::1")
     inside = ipaddress.ip_address("192.168.1.1")
-    assert check(target("http://git.internal.example/"), [inside], private) == inside
+    assert check(target("http://git.internal.example/"), [inside], private) == [inside]
     for spelled in ("10.3.2.1", "::1"):
         assert check(target("http://other.example/"), [ipaddress.ip_address(spelled)], private)
     with pytest.raises(AddressRefused, match="not public"):
@@ -85,3 +86,16 @@ def test_a_name_is_looked_up_once() -> None:
     assert asked == [("rebound.example.org", 1)]
     with pytest.raises(AddressRefused, match=r"127\.0\.0\.1, which is not public"):
         call.post(call.Request("https://rebound.example.org:1/", {}, b""), call.Bounds(NOBODY, 5.0), resolve)
+
+
+def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
+    """As on a machine whose network has no IPv6."""
+    with forge_server.serving(lambda _: forge_server.Reply(200, b"")) as server:
+        port = int(server.url.rpartition(":")[2])
+        both = [ipaddress.ip_address("127.0.0.2"), ipaddress.ip_address("127.0.0.1")]
+        bounds = call.Bounds(Private.parse("127.0.0.0/8"), 10.0)
+        request = call.Request(f"http://two.example.org:{port}/x", {}, b"body")
+        assert call.post(request, bounds, lambda _host, _port: both).status == 200
+        (sent,) = server.calls
+        assert (sent.path, sent.headers["host"], sent.body) == ("/x", f"two.example.org:{port}", b"body")
+        assert "authorization" not in sent.headers

@@ -458,6 +458,7 @@ def test_a_credential_that_the_operator_keeps(
         ("https://user:password@git.example.org/", "holds a user or password"),
         ("ftp://git.example.org/", "give http://HOST"),
         ("https://../", "no host's name"),
+        ("https://git.example.org/api?x=", "has a query"),
     ],
 )
 def test_an_api_that_is_not_called(
