@@ -22,11 +22,16 @@ from service.hooks import endpoints as hooks
 from service.hooks.planner import Planner
 from service.hooks.schedules import Scheduler
 from service.jobs import endpoints as jobs
+from service.outgoing.courier import Courier
 from service.pages import endpoints as pages
 from service.pages import hooks as hook_pages
 from service.repositories import endpoints as repositories
 from service.results import endpoints as results
 from service.settings import Settings, load
+from service.statuses import endpoints as statuses
+from service.statuses.line import StatusLine
+from service.webhooks import endpoints as webhooks
+from service.webhooks.line import WebhookLine
 from service.workers import endpoints as workers
 from worker.messages import CONTRACT
 
@@ -53,7 +58,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         planner.start()
         scheduler = Scheduler(database, planner, settings)
         scheduler.start()
+        courier = Courier(database, settings, (StatusLine(settings), WebhookLine(settings)))
+        courier.start()
         yield
+        await run_in_threadpool(courier.stop)
         await run_in_threadpool(scheduler.stop)
         await run_in_threadpool(planner.stop)
         await run_in_threadpool(sweep.stop)
@@ -65,7 +73,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings, app.state.database, app.state.planner = settings, database, planner
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
-    for part in (repositories, jobs, results, workers, access, audit, hooks, hook_pages, pages):
+    for part in (
+        repositories, jobs, results, workers, access, audit, hooks, hook_pages, statuses, webhooks, pages,
+    ):
         app.include_router(part.router)
     app.include_router(results.worker_router)
 

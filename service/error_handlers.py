@@ -16,6 +16,9 @@ from service.errors import DatabaseUnavailable, ServiceError, ValueRefused
 
 log = structlog.get_logger()
 
+SECRET = frozenset({"credential", "secret"})
+"""Keys whose values no answer repeats."""
+
 MOST_ERRORS = 20
 """Errors of one request that are told; a batch of thousands of events can have as many."""
 
@@ -50,8 +53,10 @@ def _printable(text: str) -> str:
 
 def _shown(item: dict[str, Any]) -> str:
     value = item["input"]
-    if isinstance(value, dict):  # what is wrong is a key; the values beside it may be nobody's business
+    if isinstance(value, dict):  # its values may be secrets, and what is wrong is a key
         return repr(sorted(map(str, value)))[:200]
+    if not SECRET.isdisjoint(item["loc"]):
+        return "what is not shown"
     return repr(value[:200] if isinstance(value, (str, bytes, list)) else value)[:200]
 
 

@@ -84,6 +84,18 @@ class UrlRefused(ServiceError):
     status, code, title = 422, "url-refused", "The URL is refused"
 
 
+class TargetRefused(ServiceError):
+    """The address is one that this service does not call."""
+
+    status, code, title = 422, "target-refused", "The address is not called"
+
+
+class ForgeIncomplete(ServiceError):
+    """What a forge needs does not follow from the repository's URL, or the credential cannot be used there."""
+
+    status, code, title = 422, "forge-incomplete", "The forge is not fully described"
+
+
 class MirrorFailed(ServiceError):
     """The repository could not be fetched."""
 

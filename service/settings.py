@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AliasChoices, Field, ValidationError
+from pydantic import AfterValidator, AliasChoices, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.outgoing.address import Private
 
 
 class SettingsError(Exception):
@@ -19,13 +21,24 @@ def _data_dir() -> Path:
     return Path(home) / "replaybench"
 
 
+def _targets(text: str) -> str:
+    Private.parse(text)
+    return text
+
+
+def variable(name: str) -> str:
+    """A variable of the environment that an operator allowed to be named; empty where it is not set."""
+    return os.environ.get(name, "")
+
+
 class Settings(BaseSettings):
     """Everything that an operator can set. Durations are in seconds.
 
     A token that is set takes the place of the one in the data directory: 24 characters at least, no spaces.
     ``token_rate`` and ``address_rate`` are calls a minute, of a token and of an address without one; 0: any number.
     ``lease_s`` is how long an attempt lives without a word from its worker; a worker speaks three times in that span.
-    ``claim_cap`` is how often a cell is handed out before broken workers alone decide it.
+    ``claim_cap`` is how often a cell is handed out before broken workers alone decide it. ``delivery_timeout_s`` has a
+    bound, since a claim on what is being sent lapses.
     """
 
     model_config = SettingsConfigDict(env_prefix="REPLAYBENCH_", frozen=True, extra="ignore")
@@ -55,12 +68,24 @@ class Settings(BaseSettings):
     hook_body_cap_bytes: Annotated[int, Field(ge=1)] = 25 * 2**20
     schedule_s: Annotated[float, Field(gt=0)] = 30.0
     git_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    public_url: Annotated[str, Field(pattern=r"^$|^https?://[!-~]+$")] = ""
+    private_targets: Annotated[str, AfterValidator(_targets)] = ""
+    credential_env: Annotated[str, Field(pattern=r"^$|^[A-Za-z_]\w*@[\w.:-]+(,[A-Za-z_]\w*@[\w.:-]+)*$")] = (
+        "GITHUB_TOKEN@api.github.com,GITLAB_TOKEN@gitlab.com"
+    )
+    delivery_s: Annotated[float, Field(gt=0)] = 1.0
+    delivery_timeout_s: Annotated[float, Field(gt=0, le=30)] = 15.0
+    delivery_give_up_s: Annotated[float, Field(gt=0)] = 86_400.0
     log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
 
     @property
     def database(self) -> str:
         """The database's URL; SQLite in the data directory where none is set."""
         return self.database_url or f"sqlite:///{self.data_dir / 'replaybench.db'}"
+
+    def page(self, path: str) -> str | None:
+        """The address of a page for people elsewhere; none where nobody set how they reach this service."""
+        return f"{self.public_url.rstrip('/')}{path}" if self.public_url else None
 
     @property
     def url(self) -> str:

@@ -56,6 +56,42 @@ class DeliveryState(enum.StrEnum):
 
 ENDED_JOB_STATES = frozenset({JobState.PASSED, JobState.FAILED, JobState.BROKEN, JobState.CANCELLED})
 
+
+class CommitState(enum.StrEnum):
+    """What a forge is told of a commit."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether the job has ended for this commit."""
+        return self not in {CommitState.PENDING, CommitState.RUNNING}
+
+
+COMMIT_STATES: Mapping[JobState, CommitState] = {
+    JobState.PLANNING: CommitState.PENDING,
+    JobState.WAITING: CommitState.PENDING,
+    JobState.RUNNING: CommitState.RUNNING,
+    JobState.PASSED: CommitState.SUCCESS,
+    JobState.FAILED: CommitState.FAILURE,
+    JobState.BROKEN: CommitState.ERROR,
+    JobState.CANCELLED: CommitState.CANCELLED,
+}
+
+
+class SendState(enum.StrEnum):
+    """What became of something that is sent to another server."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    GAVE_UP = "gave-up"
+
+
 CELL_TRANSITIONS: Mapping[CellState, frozenset[CellState]] = {
     CellState.QUEUED: frozenset({CellState.CLAIMED, CellState.ENDED}),
     CellState.CLAIMED: frozenset({CellState.PREPARING, CellState.RUNNING, CellState.QUEUED, CellState.ENDED}),

@@ -41,9 +41,7 @@ class Gate:
             RateLimited: it is good, and called too often.
         """
         caller = self._caller(token, scope, address, optional=optional)
-        if not caller.may(scope):
-            has = ", ".join(sorted(caller.scopes))
-            raise ScopeMissing(f"This asks for the scope {scope}; the token {caller.name!r} has {has}.", scope=scope)
+        require(caller, scope)
         if caller.key and scope is not Scope.WORKER:  # a worker that must wait loses its leases
             _not_too_often(self._by_token, caller.key, f"the token {caller.name!r}", self._settings.token_rate)
         return caller
@@ -116,6 +114,17 @@ class Gate:
             f"Send 'Authorization: Bearer <{scope} token>'; a token is in the service's data directory, in the file "
             f"tokens/{file.name}, and `replaybench tokens create` makes others."
         )
+
+
+def require(caller: Caller, scope: Scope) -> None:
+    """Lets a caller pass who may do what asks for the scope.
+
+    Raises:
+        ScopeMissing: the token is good for other things.
+    """
+    if not caller.may(scope):
+        has = ", ".join(sorted(caller.scopes))
+        raise ScopeMissing(f"This asks for the scope {scope}; the token {caller.name!r} has {has}.", scope=scope)
 
 
 def _not_too_often(rate: Rate, key: str, who: str, most: int) -> None:

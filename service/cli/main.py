@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import jobs, parts, repos, tokens
+from service.cli import jobs, parts, repos, tokens, webhooks
 from service.cli.errors import UserError
 from service.cli.submit import submit
 from service.client.errors import ClientError, ProblemError
@@ -29,6 +29,7 @@ for _command in (jobs.watch, jobs.table, jobs.export, jobs.cancel, jobs.approve,
     app.command(rich_help_panel=_JOBS)(_command)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=_OPERATE)
+app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_OPERATE)
 app.command(rich_help_panel=_OPERATE)(jobs.workers)
 app.command(rich_help_panel=_OPERATE)(parts.serve)
 app.command(

@@ -16,6 +16,7 @@ Url = Annotated[
         show_default=False,
     ),
 ]
+Limit = Annotated[int, typer.Option(help="How many, the latest first.", min=1, max=500)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JobId = Annotated[int, typer.Argument(metavar="JOB", help="The job's number.", min=1, show_default=False)]
 DataDir = Annotated[

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import typer
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from service.cli.errors import UserError
+
 WIDE = 240
+SECRET = frozenset({"credential", "secret"})
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -45,6 +49,27 @@ def show(value: BaseModel | Sequence[BaseModel], readable: RenderableType, *, js
         typer.echo(clean(readable))
     else:
         console().print(readable)
+
+
+def say(text: str) -> None:
+    """Prints a sentence."""
+    typer.echo(clean(text))
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """Says in a sentence what of the arguments no request can be made of.
+
+    Raises:
+        UserError: one does not fit. Its value is shown, unless it is a secret.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        problem = error.errors()[0]
+        key = ".".join(map(str, problem["loc"])) or "the arguments"
+        value = "" if not SECRET.isdisjoint(problem["loc"]) else f" {problem['input']!r}"
+        raise UserError(f"{key}{value}: {problem['msg']}") from error
 
 
 def _list(values: Sequence[BaseModel]) -> str:

@@ -13,7 +13,9 @@ from service.cli.output import text
 from service.jobs.schemas import CellOutput, JobOutput, PlanOutput
 from service.repositories.schemas import RepositoryOutput
 from service.results.schemas import TableOutput, TableRow
-from service.states import CellState, JobState
+from service.states import CellState, JobState, SendState
+from service.statuses.schemas import StatusOutput
+from service.webhooks.schemas import DeliveryOutput, WebhookOutput
 from service.workers.schemas import WorkerOutput
 from worker.messages import Outcome, Verdict
 
@@ -29,6 +31,7 @@ STYLES: Mapping[str, str] = {
     Verdict.ENVIRONMENT: "magenta",
     Verdict.INFRASTRUCTURE: "magenta",
 }
+SENT: Mapping[str, str] = {SendState.DELIVERED: "green", SendState.GAVE_UP: "red"}
 _ORDER = (
     Outcome.FAILED,
     Outcome.ERROR,
@@ -121,9 +124,10 @@ def jobs_table(jobs: Sequence[JobOutput]) -> Table:
 
 def repositories_table(repositories: Sequence[RepositoryOutput]) -> Table:
     """The registered repositories."""
-    table = grid("Name", "URL", "Registered")
+    table = grid("Name", "URL", "Statuses", "Registered")
     for item in repositories:
-        table.add_row(text(item.name), text(item.url), text(moment(item.created_at)))
+        forge = f"{item.forge.forge} {item.forge.project}" if item.forge else ""
+        table.add_row(text(item.name), text(item.url), text(forge), text(moment(item.created_at)))
     return table
 
 
@@ -142,6 +146,62 @@ def tokens_table(tokens: Sequence[TokenOutput]) -> Table:
             text(item.created_by),
         )
     return table
+
+
+def statuses_table(statuses: Sequence[StatusOutput]) -> Table:
+    """What forges are told of commits."""
+    table = grid("Status", "Repository", "Commit", "Context", "Says", "Job", "Delivery", "Detail")
+    for item in statuses:
+        table.add_row(
+            text(item.id),
+            text(item.repository),
+            text(item.commit[:12]),
+            text(item.context),
+            text(f"{item.wanted}: {item.text}"),
+            text(item.job),
+            text(_sent(item), SENT.get(item.state, "")),
+            text(item.detail),
+        )
+    return table
+
+
+def webhooks_table(webhooks: Sequence[WebhookOutput]) -> Table:
+    """The webhooks."""
+    table = grid("Webhook", "URL", "Events", "Repository", "State")
+    for item in webhooks:
+        disabled = f"disabled {moment(item.disabled_at)}: {item.disabled_why}" if item.disabled_at else ""
+        both = f"two secrets until {moment(item.old_secret_until)}" if item.old_secret_until else ""
+        table.add_row(
+            text(item.id),
+            text(item.url),
+            text(", ".join(item.events)),
+            text(item.repository or "all"),
+            text("; ".join(filter(None, [disabled, both])), "red" if disabled else ""),
+        )
+    return table
+
+
+def deliveries_table(deliveries: Sequence[DeliveryOutput]) -> Table:
+    """Events on their way to webhooks."""
+    table = grid("Delivery", "Webhook", "Event", "Job", "Created", "Delivery", "Detail")
+    for item in deliveries:
+        table.add_row(
+            text(item.id),
+            text(f"{item.webhook} {item.url}"),
+            text(item.event),
+            text(item.job),
+            text(moment(item.created_at)),
+            text(_sent(item), SENT.get(item.state, "")),
+            text(item.detail),
+        )
+    return table
+
+
+def _sent(item: StatusOutput | DeliveryOutput) -> str:
+    tried = f", {item.tries} tries" if item.tries > 1 else ""
+    answer = f" ({item.status})" if item.status else ""
+    due = f", next {moment(item.next_try_at)}" if item.next_try_at and item.tries else ""
+    return f"{item.state}{answer}{tried}{due}"
 
 
 def workers_table(workers: Sequence[WorkerOutput]) -> Table:

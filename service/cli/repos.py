@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import Json, Url
+from service.cli.options import Json, Limit, Url
+from service.forges import Forge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from service.repositories.schemas import RepositoryOutput
+    from service.statuses.schemas import ForgeInput, ForgeOutput
+
+Name = Annotated[str, typer.Argument(help="The repository's name.", show_default=False)]
+ForgeKind = Annotated[Forge | None, typer.Option("--forge", help="Where its commits get statuses.")]
+ApiUrl = Annotated[str | None, typer.Option(help="The forge's API. Default: as usual at the git URL's host.")]
+Project = Annotated[str | None, typer.Option(help="OWNER/NAME at the forge. Default: from the git URL.")]
+Credential = Annotated[
+    str | None,
+    typer.Option(help="env:NAME or file:NAME of the service, or a token that its database then holds; - reads one."),
+]
 
 app = typer.Typer(help="The repositories whose commits may be tested.", no_args_is_help=True)
 
@@ -16,23 +32,21 @@ def add(
     name: Annotated[str, typer.Argument(help="A short name: small letters, digits, dot, dash.", show_default=False)],
     location: Annotated[str, typer.Argument(metavar="GIT-URL", help="What git fetches from.", show_default=False)],
     *,
+    forge: ForgeKind = None,
+    api_url: ApiUrl = None,
+    project: Project = None,
+    credential: Credential = None,
     json: Json = False,
     url: Url = None,
 ) -> None:
-    """Register a repository."""
-    from pydantic import ValidationError
-
+    """Register a repository. With --forge, its commits get statuses there."""
     from service.cli import output
     from service.cli.connect import connect
-    from service.cli.errors import UserError
 
-    with connect(url) as client:
-        try:
-            made = client.add_repository(name, location)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            raise UserError(f"{problem['loc'][0]} {problem['input']!r}: {problem['msg']}") from error
-    output.show(made, f"registered {made.url} as {made.name}", json=json)
+    with output.refusing(), connect(url) as client:
+        made = client.add_repository(name, location, _forge(forge, api_url, project, credential))
+    told = f"; its commits get statuses from {made.forge.api_url} as {made.forge.project}" if made.forge else ""
+    output.show(made, f"registered {made.url} as {made.name}{told}", json=json)
 
 
 @app.command("list")
@@ -45,6 +59,67 @@ def list_(*, json: Json = False, url: Url = None) -> None:
     with connect(url) as client:
         known = client.repositories()
     output.show(known, repositories_table(known), json=json)
+
+
+@app.command()
+def forge(
+    name: Name,
+    *,
+    forge: ForgeKind = None,
+    api_url: ApiUrl = None,
+    project: Project = None,
+    credential: Credential = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget it and its credential.")] = False,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """Show, set or remove where a repository's commits get statuses."""
+    from service.cli import output
+    from service.cli.connect import connect
+
+    with output.refusing(), connect(url) as client:
+        wanted = _forge(forge, api_url, project, credential)
+        if remove:
+            client.remove_forge(name)
+            output.say(f"the commits of {name} get no statuses any more")
+            return
+        found = client.set_forge(name, wanted) if wanted is not None else _known(client.repositories(), name)
+    readable = f"{found.forge}: {found.project} at {found.api_url}, credential {found.credential}"
+    output.show(found, readable, json=json)
+
+
+@app.command()
+def statuses(
+    name: Annotated[str | None, typer.Argument(help="Of this repository alone.", show_default=False)] = None,
+    *,
+    limit: Limit = 20,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """List what forges are told of commits, and what became of it."""
+    from service.cli import output
+    from service.cli.connect import connect
+    from service.cli.render import statuses_table
+
+    with connect(url) as client:
+        page = client.statuses(repository=name, limit=limit)
+    output.show(page.items, statuses_table(page.items), json=json)
+
+
+@app.command()
+def redeliver(
+    status: Annotated[int, typer.Argument(metavar="STATUS", help="Its number in `repos statuses`.", min=1)],
+    *,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """Tell a forge a commit's status again."""
+    from service.cli import output
+    from service.cli.connect import connect
+
+    with connect(url) as client:
+        again = client.redeliver_status(status)
+    output.show(again, f"status {again.id} is {again.state}", json=json)
 
 
 @app.command("hook-secret")
@@ -62,3 +137,33 @@ def hook_secret(
         made = client.add_hook_secret(name)
         address = client.page("/hooks/FORGE")
     output.show(made, f"{made.secret}\nAddress: {address}, where FORGE is github, gitlab, gitea or forgejo", json=json)
+
+
+def _forge(kind: Forge | None, api_url: str | None, project: str | None, credential: str | None) -> ForgeInput | None:
+    """What the options say of a forge, if anything."""
+    import sys
+
+    from service.cli.errors import UserError
+    from service.statuses.schemas import ForgeInput
+
+    if kind is None:
+        if any(option is not None for option in (api_url, project, credential)):
+            raise UserError("--api-url, --project and --credential are about a --forge; name it")
+        return None
+    if credential is None:
+        raise UserError(
+            "--forge needs --credential: env:NAME, file:NAME, a token, or - to read one from standard input"
+        )
+    token = sys.stdin.readline().strip() if credential == "-" else credential
+    return ForgeInput(forge=kind, api_url=api_url, project=project, credential=token)
+
+
+def _known(repositories: Iterable[RepositoryOutput], name: str) -> ForgeOutput:
+    from service.cli.errors import UserError
+
+    for repository in repositories:
+        if repository.name == name:
+            if repository.forge is None:
+                raise UserError(f"repository {name!r} has no forge; give --forge and --credential")
+            return repository.forge
+    raise UserError(f"repository {name!r} is not registered; `replaybench repos list` shows those that are")

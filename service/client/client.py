@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
@@ -21,6 +21,8 @@ from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, Re
 from service.repositories.schemas import RepositoryInput, RepositoryOutput
 from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
 from service.schemas import Page
+from service.statuses.schemas import ForgeInput, ForgeOutput, StatusOutput
+from service.webhooks.schemas import DeliveryOutput, RotationInput, WebhookInput, WebhookMade, WebhookOutput
 from service.workers.schemas import WorkerOutput
 
 T = TypeVar("T")
@@ -80,9 +82,59 @@ class Client:
         """The registered repositories."""
         return self._get(list[RepositoryOutput], "repositories")
 
-    def add_repository(self, name: str, url: str) -> RepositoryOutput:
-        """Registers a git URL under a short name."""
-        return self._post(RepositoryOutput, "repositories", RepositoryInput(name=name, url=url).model_dump())
+    def add_repository(self, name: str, url: str, forge: ForgeInput | None = None) -> RepositoryOutput:
+        """Registers a git URL under a short name, and where its commits get their statuses."""
+        body = RepositoryInput(name=name, url=url, forge=forge)
+        return self._post(RepositoryOutput, "repositories", body.model_dump(mode="json"))
+
+    def set_forge(self, name: str, forge: ForgeInput) -> ForgeOutput:
+        """Says where a repository's commits get their statuses."""
+        path = f"repositories/{quote(name, safe='')}/forge"
+        return _parse(ForgeOutput, self._send("PUT", path, json=forge.model_dump(mode="json")).content, path)
+
+    def remove_forge(self, name: str) -> None:
+        """Forgets a repository's forge and its credential."""
+        self._send("DELETE", f"repositories/{quote(name, safe='')}/forge")
+
+    def statuses(
+        self, *, repository: str | None = None, limit: int = 50, before: int | None = None
+    ) -> Page[StatusOutput]:
+        """What forges are told of commits, the latest changed first."""
+        return self._get(Page[StatusOutput], "statuses", repository=repository, limit=limit, before=before)
+
+    def redeliver_status(self, status: int) -> StatusOutput:
+        """Tells a forge again."""
+        return self._post(StatusOutput, f"statuses/{status}/redeliver", {})
+
+    def webhooks(self) -> list[WebhookOutput]:
+        """Every webhook."""
+        return self._get(list[WebhookOutput], "webhooks")
+
+    def add_webhook(self, webhook: WebhookInput) -> WebhookMade:
+        """Registers a URL to be told of events; the answer has its secret."""
+        return self._post(WebhookMade, "webhooks", webhook.model_dump(mode="json"))
+
+    def remove_webhook(self, webhook: int) -> None:
+        """Forgets a webhook with its deliveries."""
+        self._send("DELETE", f"webhooks/{webhook}")
+
+    def rotate_webhook(self, webhook: int, rotation: RotationInput) -> WebhookMade:
+        """Gives a webhook another secret."""
+        return self._post(WebhookMade, f"webhooks/{webhook}/secret", rotation.model_dump(mode="json"))
+
+    def enable_webhook(self, webhook: int) -> WebhookOutput:
+        """Sends to a disabled webhook again."""
+        return self._post(WebhookOutput, f"webhooks/{webhook}/enable", {})
+
+    def deliveries(
+        self, *, webhook: int | None = None, limit: int = 50, before: int | None = None
+    ) -> Page[DeliveryOutput]:
+        """The latest deliveries, newest first."""
+        return self._get(Page[DeliveryOutput], "webhooks/deliveries", webhook=webhook, limit=limit, before=before)
+
+    def redeliver(self, delivery: int) -> DeliveryOutput:
+        """Sends a delivery again."""
+        return self._post(DeliveryOutput, f"webhooks/deliveries/{delivery}/redeliver", {})
 
     def submit(self, job: JobInput) -> JobOutput:
         """Submits a job; ``dry_run`` of the input is ignored."""

@@ -13,6 +13,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from service.clock import now
+from service.jobs import notices
 from service.models import Attempt, Cell, Job
 from service.states import AttemptState, CellState, JobState, deciding, job_state, move_cell
 from worker.messages import Verdict
@@ -36,12 +37,15 @@ def settle(session: Session, job_id: int, cells: Iterable[Cell]) -> JobState:
     rows = session.execute(
         select(Cell.state, Cell.verdict, func.count()).where(Cell.job_id == job_id).group_by(Cell.state, Cell.verdict)
     ).all()
+    before = job.state
     job.state = job_state(
         [(state, verdict) for state, verdict, _ in rows], cancelled=job.cancel_requested_at is not None
     )
-    if job.state is JobState.RUNNING and job.started_at is None:
+    begun = job.state is JobState.RUNNING and job.started_at is None
+    if begun:
         job.started_at = now()
     job.ended_at = now() if job.state.ended else None
+    notices.note(session, job, before, begun=begun)
     return job.state
 
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from service.clock import now
 from service.dispatch import outbox
 from service.errors import JobEnded, NotFound, NothingToRerun
-from service.jobs import changes
+from service.jobs import changes, notices
 from service.jobs.planning import PinnedTree, Plan
 from service.jobs.schemas import JobInput
 from service.models import Attempt, Cell, Job, Probe, Tree
@@ -69,6 +69,7 @@ def fill(session: Session, job: Job, body: JobInput, plan: Plan) -> None:
         )
         outbox.wake(session, cell.suite.kind)
     session.flush()
+    notices.note(session, job, None)
 
 
 def _tree(session: Session, repository_id: int, pinned: PinnedTree) -> Tree:

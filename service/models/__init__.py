@@ -6,6 +6,7 @@ from service.models.base import Base
 from service.models.hook import Delivery, HookSecret, Trigger
 from service.models.job import Cell, Job
 from service.models.repository import Probe, Repository, Tree
+from service.models.sending import CommitStatus, ForgeLink, Sending, Webhook, WebhookDelivery
 from service.models.worker import Worker
 
 __all__ = [
@@ -16,13 +17,18 @@ __all__ = [
     "Base",
     "Case",
     "Cell",
+    "CommitStatus",
     "Delivery",
+    "ForgeLink",
     "HookSecret",
     "Job",
     "Probe",
     "Process",
     "Repository",
+    "Sending",
     "Tree",
     "Trigger",
+    "Webhook",
+    "WebhookDelivery",
     "Worker",
 ]

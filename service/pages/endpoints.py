@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from service.dependencies import ReadSession, SettingsDep, signed_in
 from service.errors import NotFound
 from service.jobs import views as jobs
-from service.pages import audit, log, matrix, sign_in
+from service.pages import audit, log, matrix, notifications, sign_in
 from service.pages.render import STATIC, page
 from service.pages.route import PageRoute
 from service.results import views as results
@@ -99,4 +99,5 @@ def static(name: str) -> Response:
 
 router.include_router(inside)
 router.include_router(audit.router)
+router.include_router(notifications.router)
 router.include_router(sign_in.router)

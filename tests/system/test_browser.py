@@ -229,6 +229,9 @@ def test_a_job_that_is_run_again_comes_alive_when_looked_at(service: RunningServ
 @pytest.mark.parametrize("width", list(WIDTHS))
 def test_pages_fit_the_screen(service: RunningService, open_tab: Open, tmp_path: Path, width: str, scheme: str) -> None:
     """No page scrolls sideways, however long a node id or hostile a label."""
+    forge = {"forge": "gitlab", "api_url": "https://forge.invalid", "project": "a/" + "b" * 300, "credential": "x"}
+    service.http.put("/api/v1/repositories/demo/forge", json=forge).raise_for_status()
+    service.post("/webhooks", {"url": f"https://hook.invalid/{'u' * 900}"}, 201)
     service.submit("demo", "main", label="<script>alert(1)</script> " + "long" * 40, reason="x" * 900)
     attempt = service.driver().must_claim()
     attempt.start(2)
@@ -239,7 +242,8 @@ def test_pages_fit_the_screen(service: RunningService, open_tab: Open, tmp_path:
         log_tail="log " * 2000,
     )
     reader = open_tab(width, scheme)
-    for name, path in (("jobs", "/"), ("job", "/jobs/1"), ("cell", "/cells/1"), ("workers", "/workers")):
+    pages = {"jobs": "/", "job": "/jobs/1", "cell": "/cells/1", "workers": "/workers", "deliveries": "/deliveries"}
+    for name, path in pages.items():
         page = reader.open(path)
         for summary in page.locator("summary").all():
             summary.click()
