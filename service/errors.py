@@ -132,6 +132,12 @@ class JobEnded(ServiceError):
     status, code, title = 409, "job-ended", "The job has ended"
 
 
+class IdempotencyConflict(ServiceError):
+    """The key came with another submission before."""
+
+    status, code, title = 409, "idempotency-conflict", "The key belongs to another submission"
+
+
 class ContractMismatch(ServiceError):
     """Worker and service are of different releases."""
 

@@ -42,6 +42,7 @@ class Settings(BaseSettings):
     worker_token: Annotated[str, Field(pattern=r"^$|^[!-~]{24,}$")] = ""
     lease_s: Annotated[float, Field(gt=0)] = 45.0
     sweep_s: Annotated[float, Field(gt=0)] = 2.0
+    idempotency_s: Annotated[float, Field(gt=0)] = 86_400.0
     claim_cap: Annotated[int, Field(ge=1)] = 3
     cell_cap: Annotated[int, Field(ge=1)] = 1000
     probe_cap_bytes: Annotated[int, Field(ge=1)] = 8 * 2**20

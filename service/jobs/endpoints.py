@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response, status
+from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from service.dependencies import DatabaseDep, SettingsDep, signed_in
-from service.jobs import planning, service, stream, views
+from service.jobs import idempotency, planning, service, stream, views
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
 from service.repositories import service as repositories
 from service.results import table
@@ -18,21 +18,46 @@ from service.schemas import Id, Page
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(signed_in)])
 
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[!-~]+$",
+        description="Chosen by the caller. The same key and body again give the job that the first time made.",
+    ),
+]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
 @router.post("/jobs", status_code=status.HTTP_201_CREATED, responses={200: {"model": PlanOutput}})
-def submit(body: JobInput, database: DatabaseDep, settings: SettingsDep, response: Response) -> JobOutput | PlanOutput:
+def submit(
+    body: JobInput,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
+) -> JobOutput | PlanOutput:
     """Submits a commit plus a matrix. ``dry_run`` answers the cells with 200 and stores nothing."""
     # git may take its time: nothing of the database is held meanwhile.
     with database.read() as session:
+        if idempotency_key and not body.dry_run:
+            made = idempotency.find(session, idempotency_key, body)
+            if made is not None:
+                return views.get_job(session, made)
         repository = repositories.find(session, body.repository)
     plan = planning.plan(body, planning.mirror_of(settings, repository.id, repository.url), settings)
     if body.dry_run:
         response.status_code = status.HTTP_200_OK
         return plan.output()
     with database.write() as session:
+        kept = idempotency.keep(session, idempotency_key, body, settings) if idempotency_key else None
+        if kept is not None and kept.job_id is not None:  # the same submission was first, while this one was planned
+            return views.get_job(session, kept.job_id)
         job = service.create(session, repository.id, body, plan)
+        if kept is not None:
+            kept.job_id = job.id
+            session.flush()
         return views.get_job(session, job.id)
 
 
