@@ -180,6 +180,12 @@ class ArtifactConflict(ServiceError):
     status, code, title = 409, "artifact-conflict", "The artifact differs from the one stored"
 
 
+class RangeRefused(ServiceError):
+    """The range begins behind the end."""
+
+    status, code, title = 416, "range-refused", "There is nothing in the range"
+
+
 class TooLarge(ServiceError):
     """The body is larger than is taken."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from service import etags
 from service.dependencies import DatabaseDep, SettingsDep, signed_in
 from service.jobs import idempotency, planning, service, stream, views
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
@@ -18,6 +19,7 @@ from service.schemas import Id, Page
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(signed_in)])
 
+UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What `If-None-Match` names is the newest."}}
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -70,18 +72,23 @@ def list_jobs(
         return views.list_jobs(session, before, limit)
 
 
-@router.get("/jobs/{job}")
-def get_job(job: Id, database: DatabaseDep) -> JobOutput:
+@router.get("/jobs/{job}", response_model=JobOutput, responses=UNCHANGED)
+def get_job(job: Id, request: Request, database: DatabaseDep, response: Response) -> JobOutput | Response:
     """One job."""
     with database.read() as session:
-        return views.get_job(session, job)
+        # The revision is read first: a tag may be older than what it comes with, and never newer.
+        tag = etags.of_job(job, views.revision(session, job), "job")
+        response.headers.update(etags.fresh(tag))
+        return etags.unchanged(request, tag) or views.get_job(session, job)
 
 
-@router.get("/jobs/{job}/cells")
-def list_cells(job: Id, database: DatabaseDep) -> list[CellOutput]:
+@router.get("/jobs/{job}/cells", response_model=list[CellOutput], responses=UNCHANGED)
+def list_cells(job: Id, request: Request, database: DatabaseDep, response: Response) -> list[CellOutput] | Response:
     """A job's cells, in the order of its matrix."""
     with database.read() as session:
-        return views.list_cells(session, job)
+        tag = etags.of_job(job, views.revision(session, job), "cells")
+        response.headers.update(etags.fresh(tag))
+        return etags.unchanged(request, tag) or views.list_cells(session, job)
 
 
 @router.get("/cells/{cell}")
@@ -91,20 +98,26 @@ def get_cell(cell: Id, database: DatabaseDep) -> CellOutput:
         return views.get_cell(session, cell)
 
 
-@router.get("/jobs/{job}/table", response_model=TableOutput)
+@router.get("/jobs/{job}/table", response_model=TableOutput, responses=UNCHANGED)
 def get_table(
     job: Id,
+    request: Request,
     database: DatabaseDep,
     format: Literal["json", "markdown", "csv"] = "json",  # noqa: A002 -- the query's name
 ) -> Response:
     """A job's table, as JSON, Markdown or CSV."""
     with database.read() as session:
+        tag = etags.of_job(job, views.revision(session, job), f"table-{format}")
+        same = etags.unchanged(request, tag)
+        if same is not None:
+            return same
         found = results.job_table(session, job)
+    headers = etags.fresh(tag)
     if format == "markdown":
-        return Response(table.markdown(found), media_type="text/markdown")
+        return Response(table.markdown(found), media_type="text/markdown", headers=headers)
     if format == "csv":
-        return Response(table.text_csv(found), media_type="text/csv")
-    return JSONResponse(found.model_dump(mode="json"))
+        return Response(table.text_csv(found), media_type="text/csv", headers=headers)
+    return JSONResponse(found.model_dump(mode="json"), headers=headers)
 
 
 @router.get("/jobs/{job}/stream", response_class=StreamingResponse)

@@ -41,6 +41,18 @@ def get_job(session: Session, job_id: int) -> JobOutput:
     return _jobs(session, [job])[0]
 
 
+def revision(session: Session, job_id: int) -> int:
+    """How often a job has changed; the same number means that what is shown of it is the same.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    found = session.scalar(select(Job.revision).where(Job.id == job_id))
+    if found is None:
+        raise NotFound(f"there is no job {job_id}")
+    return found
+
+
 def list_cells(session: Session, job_id: int, since: int = 0) -> list[CellOutput]:
     """A job's cells in the order of its matrix; with ``since``, those that changed after that revision.
 
@@ -70,10 +82,7 @@ def snapshot(session: Session, job_id: int, since: int) -> Snapshot | None:
     Raises:
         NotFound: there is no such job.
     """
-    revision = session.scalar(select(Job.revision).where(Job.id == job_id))
-    if revision is None:
-        raise NotFound(f"there is no job {job_id}")
-    if revision <= since:
+    if revision(session, job_id) <= since:
         return None
     return Snapshot(job=get_job(session, job_id), cells=list_cells(session, job_id, since))
 
