@@ -20,6 +20,9 @@ from service.schemas import Id, Page
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(signed_in)])
 
 UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What `If-None-Match` names is the newest."}}
+TEXTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {media: {"schema": {"type": "string"}} for media in ("text/markdown", "text/csv")}}
+}
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -98,7 +101,7 @@ def get_cell(cell: Id, database: DatabaseDep) -> CellOutput:
         return views.get_cell(session, cell)
 
 
-@router.get("/jobs/{job}/table", response_model=TableOutput, responses=UNCHANGED)
+@router.get("/jobs/{job}/table", response_model=TableOutput, responses={**TEXTS, **UNCHANGED})
 def get_table(
     job: Id,
     request: Request,
