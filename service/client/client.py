@@ -125,6 +125,10 @@ class Client:
         """A job's table as the service writes it: ``json``, ``markdown`` or ``csv``."""
         return self._send("GET", f"jobs/{job}/table", params={"format": form}).text
 
+    def junit(self, *, job: int | None = None, attempt: int | None = None) -> str:
+        """A job's or an attempt's cases as JUnit XML."""
+        return self._send("GET", f"jobs/{job}/junit.xml" if attempt is None else f"attempts/{attempt}/junit.xml").text
+
     def cancel(self, job: int) -> JobOutput:
         """Cancels a job."""
         return self._post(JobOutput, f"jobs/{job}/cancel", {})

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import BeforeValidator
 from starlette.concurrency import run_in_threadpool
 
@@ -15,7 +16,7 @@ from service.database import Database
 from service.dependencies import DatabaseDep, SettingsDep, is_worker, signed_in
 from service.error_handlers import problem
 from service.errors import NotFound, RangeRefused
-from service.results import artifacts, ingest, ranges, views
+from service.results import artifacts, export, ingest, ranges, views
 from service.results.cleaning import clean
 from service.results.schemas import ArtifactOutput, AttemptOutput, CaseOutput
 from service.schemas import MOST_ID, Id, Page
@@ -24,6 +25,7 @@ from worker.messages import Batch, BatchAnswer, Outcome
 router = APIRouter(prefix="/api/v1", tags=["results"], dependencies=[Depends(signed_in)])
 worker_router = APIRouter(prefix="/api/v1/worker/attempts", tags=["workers"], dependencies=[Depends(is_worker)])
 
+XML: dict[int | str, dict[str, Any]] = {200: {"content": {"application/xml": {"schema": {"type": "string"}}}}}
 ARTIFACT_ANSWERS: dict[int | str, dict[str, Any]] = {
     206: {"description": "The part that `Range` asks for."},
     304: {"description": "What `If-None-Match` names is what is stored."},
@@ -57,6 +59,23 @@ def list_cases(
     """An attempt's observations, those that count; with ``last=false`` also those that a later one replaced."""
     with database.read() as session:
         return views.list_cases(session, attempt, outcome=outcome, last=last, after=after, limit=limit)
+
+
+@router.get("/attempts/{attempt}/junit.xml", response_class=StreamingResponse, responses=XML)
+def get_attempt_junit(attempt: Id, database: DatabaseDep) -> StreamingResponse:
+    """An attempt's last observations as JUnit XML."""
+    return _xml(f"attempt-{attempt}", export.of_attempt(database, attempt))
+
+
+@router.get("/jobs/{job}/junit.xml", response_class=StreamingResponse, responses=XML)
+def get_job_junit(job: Id, database: DatabaseDep) -> StreamingResponse:
+    """A job as JUnit XML: a suite for each cell, of the attempt that the table shows."""
+    return _xml(f"job-{job}", export.of_job(database, job))
+
+
+def _xml(name: str, pieces: Iterator[str]) -> StreamingResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}.xml"', "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(pieces, media_type="application/xml", headers=headers)
 
 
 @router.get("/artifacts/{artifact}", response_class=FileResponse, responses=ARTIFACT_ANSWERS)
