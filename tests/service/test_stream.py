@@ -46,8 +46,8 @@ def test_a_stream_is_a_snapshot_then_changes_then_the_end(service: RunningServic
         seen = []
         for kind, number, data in stream:
             seen.append((kind, number))
-            assert [cell["id"] for cell in data["cells"]] == [attempt.assignment.cell.id]
-            if data["cells"][0]["state"] == "claimed":
+            # The sweep may tell, before the claim or with it, that no cell waits for want of a worker any more.
+            if attempt.assignment.cell.id in [cell["id"] for cell in data["cells"] if cell["state"] == "claimed"]:
                 break
         attempt.run({"a": Outcome.PASSED})
         service.post(f"/jobs/{job['id']}/cancel")
