@@ -9,7 +9,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
-from service import error_handlers, tokens
+from service import error_handlers, openapi, tokens
 from service.access import endpoints as access
 from service.access.gate import Gate
 from service.audit import endpoints as audit
@@ -86,4 +86,5 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             raise DatabaseUnavailable("The database does not answer.")
         return {"status": "ok", "version": version("replaybench"), "contract": CONTRACT}
 
+    openapi.install(app)
     return app

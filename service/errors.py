@@ -198,6 +198,12 @@ class HookStartsNothing(ServiceError):
     status, code, title = 409, "hook-starts-nothing", "The delivery starts nothing"
 
 
+class IdempotencyConflict(ServiceError):
+    """The key came with another submission before."""
+
+    status, code, title = 409, "idempotency-conflict", "The key belongs to another submission"
+
+
 class ContractMismatch(ServiceError):
     """Worker and service are of different releases."""
 
@@ -238,6 +244,12 @@ class ArtifactConflict(ServiceError):
     """Other bytes are stored under the name."""
 
     status, code, title = 409, "artifact-conflict", "The artifact differs from the one stored"
+
+
+class RangeRefused(ServiceError):
+    """The range begins behind the end."""
+
+    status, code, title = 416, "range-refused", "There is nothing in the range"
 
 
 class TooLarge(ServiceError):

@@ -59,6 +59,7 @@ class Settings(BaseSettings):
     address_rate: Annotated[int, Field(ge=0)] = 600
     lease_s: Annotated[float, Field(gt=0)] = 45.0
     sweep_s: Annotated[float, Field(gt=0)] = 2.0
+    idempotency_s: Annotated[float, Field(gt=0)] = 86_400.0
     claim_cap: Annotated[int, Field(ge=1)] = 3
     cell_cap: Annotated[int, Field(ge=1)] = 1000
     probe_cap_bytes: Annotated[int, Field(ge=1)] = 8 * 2**20

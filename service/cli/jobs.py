@@ -1,4 +1,4 @@
-"""The commands about jobs that exist: `watch`, `table`, `export`, `cancel`, `approve`, `rerun`, `jobs`."""
+"""The commands about jobs that exist: `watch`, `table`, `export`, `junit`, `cancel`, `approve`, `rerun`, `jobs`."""
 
 from __future__ import annotations
 
@@ -56,16 +56,39 @@ def export(
 ) -> None:
     """Export a job's evidence: its table with the attempts and cases behind every row, as JSON that can be checked."""
     from service.cli.connect import connect
-    from service.cli.errors import UserError
     from service.client.evidence import export as read
 
     with connect(url) as client:
-        text = read(client, job).model_dump_json(indent=1)
+        _write(read(client, job).model_dump_json(indent=1), output)
+
+
+def junit(
+    job: JobId,
+    *,
+    attempt: Annotated[
+        int | None, typer.Option(help="Only this attempt's. Default: those that the table shows.", show_default=False)
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    url: Url = None,
+) -> None:
+    """Export a job's cases as JUnit XML, a suite for each cell."""
+    from service.cli.connect import connect
+    from service.cli.errors import UserError
+
+    with connect(url) as client:
+        if attempt is not None and client.cell(client.attempt(attempt).cell).job != job:
+            raise UserError(f"--attempt {attempt} is not one of job {job}; `replaybench export {job}` lists them")
+        _write(client.junit(job=job, attempt=attempt), output)
+
+
+def _write(text: str, output: Path | None) -> None:
+    from service.cli.errors import UserError
+
     if output is None:
-        typer.echo(text)
+        typer.echo(text.rstrip("\n"))
         return
     try:
-        output.write_text(f"{text}\n")
+        output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
     except OSError as error:
         raise UserError(f"{output} cannot be written: {error.strerror}; name another file with --output") from error
 

@@ -25,7 +25,7 @@ _START, _JOBS, _OPERATE = "Start", "Jobs", "Operate"
 
 app.command(rich_help_panel=_START)(parts.up)
 app.command(rich_help_panel=_JOBS)(submit)
-for _command in (jobs.watch, jobs.table, jobs.export, jobs.cancel, jobs.approve, jobs.rerun, jobs.jobs):
+for _command in (jobs.watch, jobs.table, jobs.export, jobs.junit, jobs.cancel, jobs.approve, jobs.rerun, jobs.jobs):
     app.command(rich_help_panel=_JOBS)(_command)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=_OPERATE)

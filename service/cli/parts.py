@@ -51,6 +51,8 @@ def serve(
     ] = None,
 ) -> None:
     """Run the service alone, on DATABASE_URL and BROKER_URL."""
+    import gc
+
     import uvicorn
 
     from service.app import create_app
@@ -61,8 +63,12 @@ def serve(
     chosen = {"host": host or known.host, "port": known.port if port is None else port}
     known = known.model_copy(update=chosen)
     configure(known.log_level)
+    app = create_app(known)
+    # What is loaded by now stays for good. To look through it for garbage stops everybody for a tenth of a second.
+    gc.collect()
+    gc.freeze()
     uvicorn.run(
-        create_app(known),
+        app,
         host=known.host,
         port=known.port,
         log_level=known.log_level,

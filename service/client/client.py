@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import uuid
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -30,6 +31,9 @@ T = TypeVar("T")
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 STREAM_SILENCE_S = 45.0  # three times the service's keep-alive
 AWAY = frozenset({429, 502, 503, 504})
+AWAY_CODES = frozenset({"no-problem-document", "database-unavailable"})
+"""What a proxy says without the service, and the service without its database. Other errors stay when asked again."""
+SEND_AGAIN_S = (0.5, 2.0)
 
 
 def is_loopback(url: str) -> bool:
@@ -137,8 +141,20 @@ class Client:
         return self._post(DeliveryOutput, f"webhooks/deliveries/{delivery}/redeliver", {})
 
     def submit(self, job: JobInput) -> JobOutput:
-        """Submits a job; ``dry_run`` of the input is ignored."""
-        return self._post(JobOutput, "jobs", job.model_dump(mode="json") | {"dry_run": False})
+        """Submits a job; ``dry_run`` of the input is ignored. What gets no answer is sent again: it makes one job."""
+        body = job.model_dump(mode="json") | {"dry_run": False}
+        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        for delay in SEND_AGAIN_S:
+            try:
+                return _parse(JobOutput, self._send("POST", "jobs", json=body, headers=headers).content, "jobs")
+            except UnreachableError as error:
+                if isinstance(error.__cause__, httpx.ConnectError):  # nothing was sent: no use in waiting
+                    raise
+            except ProblemError as error:
+                if error.status not in AWAY or error.code not in AWAY_CODES:
+                    raise
+            time.sleep(delay)
+        return _parse(JobOutput, self._send("POST", "jobs", json=body, headers=headers).content, "jobs")
 
     def plan(self, job: JobInput) -> PlanOutput:
         """What a job would become; nothing is stored."""
@@ -163,6 +179,10 @@ class Client:
     def table_text(self, job: int, form: str) -> str:
         """A job's table as the service writes it: ``json``, ``markdown`` or ``csv``."""
         return self._send("GET", f"jobs/{job}/table", params={"format": form}).text
+
+    def junit(self, *, job: int | None = None, attempt: int | None = None) -> str:
+        """A job's or an attempt's cases as JUnit XML."""
+        return self._send("GET", f"jobs/{job}/junit.xml" if attempt is None else f"attempts/{attempt}/junit.xml").text
 
     def cancel(self, job: int) -> JobOutput:
         """Cancels a job."""

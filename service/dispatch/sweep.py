@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from service.database import Database
 from service.dispatch.broker import Broker
-from service.jobs import changes
+from service.jobs import changes, idempotency
 from service.matrix.fit import misfit
 from service.models import Cell, Worker
 from service.settings import Settings
@@ -71,9 +71,13 @@ class Sweep:
                 ).all()
             )
             reasons = explain(session, self._settings) if waiting else {}
+            outdated = idempotency.any_expired(session)
         if reasons:
             with self._database.write() as session:
                 note(session, reasons)
+        if outdated:
+            with self._database.write() as session:
+                idempotency.forget(session)
         self._wake(waiting)
 
     def _wake(self, waiting: dict[str, int]) -> None:

@@ -15,7 +15,7 @@ from service.clock import now
 from service.database import Database
 from service.errors import ConfigurationMissing, JobEnded, ServiceError
 from service.hooks.events import Happened
-from service.jobs import changes, planning
+from service.jobs import changes, notices, planning
 from service.jobs import service as jobs
 from service.jobs.schemas import JobInput, TreeInput
 from service.models import Job, Repository, Trigger
@@ -115,6 +115,7 @@ class Planner:
             if job is not None:
                 job.state, job.detail, job.ended_at = state, detail, now()
                 changes.touch(session, job_id, [])
+                notices.note_plan(session, job, JobState.PLANNING)
 
     def _supersede(self, waiting: Waiting) -> None:
         """Cancels what the new job replaces, each in a transaction of its own: locks are of one job at a time."""
@@ -215,3 +216,4 @@ def store(session: Session, waiting: Waiting, body: JobInput, plan: planning.Pla
     else:
         jobs.fill(session, job, body, plan)
     changes.touch(session, job.id, [])
+    notices.note_plan(session, job, JobState.PLANNING)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request, Response, status
+from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 
+from service import etags
 from service.audit import service as audit
 from service.dependencies import CallerDep, DatabaseDep, SettingsDep, signed_in
-from service.jobs import planning, service, stream, views
+from service.jobs import idempotency, planning, service, stream, views
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
 from service.repositories import service as repositories
 from service.results import table
@@ -19,26 +20,54 @@ from service.schemas import Id, Page
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(signed_in)])
 
+UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What `If-None-Match` names is the newest."}}
+TEXTS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {media: {"schema": {"type": "string"}} for media in ("text/markdown", "text/csv")}}
+}
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[!-~]+$",
+        description="Chosen by the caller. The same key and body again give the job that the first time made.",
+    ),
+]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
 @router.post("/jobs", status_code=status.HTTP_201_CREATED, responses={200: {"model": PlanOutput}})
 def submit(
-    body: JobInput, database: DatabaseDep, settings: SettingsDep, caller: CallerDep, response: Response
+    body: JobInput,
+    database: DatabaseDep,
+    settings: SettingsDep,
+    caller: CallerDep,
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
 ) -> JobOutput | PlanOutput:
     """Submits a commit plus a matrix. ``dry_run`` answers the cells with 200 and stores nothing."""
     # git may take its time: nothing of the database is held meanwhile.
     with database.read() as session:
+        if idempotency_key and not body.dry_run:
+            made = idempotency.find(session, caller, idempotency_key, body)
+            if made is not None:
+                return views.get_job(session, made)
         repository = repositories.find(session, body.repository)
     plan = planning.plan(body, planning.mirror_of(settings, repository.id, repository.url), settings)
     if body.dry_run:
         response.status_code = status.HTTP_200_OK
         return plan.output()
     with database.write() as session:
+        kept = idempotency.keep(session, caller, idempotency_key, body, settings) if idempotency_key else None
+        if kept is not None and kept.job_id is not None:  # the same submission was first, while this one was planned
+            return views.get_job(session, kept.job_id)
         job = service.create(session, repository.id, body, plan)
+        if kept is not None:
+            kept.job_id = job.id
         trees = [tree.name for tree in plan.trees]
         detail = {"repository": body.repository, "trees": trees[:20], "cells": len(plan.cells)}
         audit.note(session, caller, "job.submit", f"job {job.id}", **detail)
+        session.flush()
         return views.get_job(session, job.id)
 
 
@@ -51,18 +80,23 @@ def list_jobs(
         return views.list_jobs(session, before, limit)
 
 
-@router.get("/jobs/{job}")
-def get_job(job: Id, database: DatabaseDep) -> JobOutput:
+@router.get("/jobs/{job}", response_model=JobOutput, responses=UNCHANGED)
+def get_job(job: Id, request: Request, database: DatabaseDep, response: Response) -> JobOutput | Response:
     """One job."""
     with database.read() as session:
-        return views.get_job(session, job)
+        # The revision is read first: a tag may be older than what it comes with, and never newer.
+        tag = etags.of_job(job, views.revision(session, job), "job")
+        response.headers.update(etags.fresh(tag))
+        return etags.unchanged(request, tag) or views.get_job(session, job)
 
 
-@router.get("/jobs/{job}/cells")
-def list_cells(job: Id, database: DatabaseDep) -> list[CellOutput]:
+@router.get("/jobs/{job}/cells", response_model=list[CellOutput], responses=UNCHANGED)
+def list_cells(job: Id, request: Request, database: DatabaseDep, response: Response) -> list[CellOutput] | Response:
     """A job's cells, in the order of its matrix."""
     with database.read() as session:
-        return views.list_cells(session, job)
+        tag = etags.of_job(job, views.revision(session, job), "cells")
+        response.headers.update(etags.fresh(tag))
+        return etags.unchanged(request, tag) or views.list_cells(session, job)
 
 
 @router.get("/cells/{cell}")
@@ -72,20 +106,26 @@ def get_cell(cell: Id, database: DatabaseDep) -> CellOutput:
         return views.get_cell(session, cell)
 
 
-@router.get("/jobs/{job}/table", response_model=TableOutput)
+@router.get("/jobs/{job}/table", response_model=TableOutput, responses={**TEXTS, **UNCHANGED})
 def get_table(
     job: Id,
+    request: Request,
     database: DatabaseDep,
     format: Literal["json", "markdown", "csv"] = "json",  # noqa: A002 -- the query's name
 ) -> Response:
     """A job's table, as JSON, Markdown or CSV."""
     with database.read() as session:
+        tag = etags.of_job(job, views.revision(session, job), f"table-{format}")
+        same = etags.unchanged(request, tag)
+        if same is not None:
+            return same
         found = results.job_table(session, job)
+    headers = etags.fresh(tag)
     if format == "markdown":
-        return Response(table.markdown(found), media_type="text/markdown")
+        return Response(table.markdown(found), media_type="text/markdown", headers=headers)
     if format == "csv":
-        return Response(table.text_csv(found), media_type="text/csv")
-    return JSONResponse(found.model_dump(mode="json"))
+        return Response(table.text_csv(found), media_type="text/csv", headers=headers)
+    return JSONResponse(found.model_dump(mode="json"), headers=headers)
 
 
 @router.get("/jobs/{job}/stream", response_class=StreamingResponse)

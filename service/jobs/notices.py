@@ -16,5 +16,16 @@ def note(session: Session, job: Job, before: JobState | None, *, begun: bool = F
     ``before`` is the job's state before, ``begun`` whether its first cell was claimed just now.
     """
     statuses.note(session, job)
+    _events(session, job, before, begun=begun)
+
+
+def note_plan(session: Session, job: Job, before: JobState | None) -> None:
+    """After a job without cells changed state, and when one that a hook started has got its cells."""
+    statuses.note_plan(session, job)
+    if not job.planned:
+        _events(session, job, before, begun=False)
+
+
+def _events(session: Session, job: Job, before: JobState | None, *, begun: bool) -> None:
     for event in webhooks.events(before, job.state, begun=begun):
         webhooks.note(session, job, event)

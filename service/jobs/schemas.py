@@ -7,7 +7,7 @@ import binascii
 import datetime
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from service.schemas import Id, Input, Output
 from service.states import CellState, JobState
@@ -54,7 +54,26 @@ class JobInput(Input):
     ``include`` and ``exclude`` are shell patterns over the cells' names (``*/py3.11-*/gate``).
     """
 
-    repository: Annotated[str, Field(min_length=1, max_length=100)]
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"repository": "graphreplay", "trees": [{"ref": "main"}]},
+                {
+                    "repository": "graphreplay",
+                    "trees": [{"ref": "main"}],
+                    "suites": ["gate"],
+                    "exclude": ["*/py3.9*"],
+                    "priority": 10,
+                    "label": "before the release",
+                    "work_package": "WP-207",
+                    "reason": "does the gate hold",
+                    "dry_run": True,
+                },
+            ]
+        }
+    )
+
+    repository: Annotated[str, Field(min_length=1, max_length=100, examples=["graphreplay"])]
     trees: Annotated[list[TreeInput], Field(min_length=1, max_length=100)]
     runtimes: Annotated[list[RuntimeName], Field(max_length=MOST_NAMED)] | None = None
     suites: Annotated[list[SuiteName], Field(max_length=MOST_NAMED)] | None = None

@@ -137,21 +137,22 @@ def cancel(session: Session, job_id: int, detail: str | None = None) -> None:
 def _cancel_unplanned(session: Session, job_id: int, detail: str | None) -> bool:
     """Ends a job that has no cells yet. One statement: whoever plans it at this moment is before it or behind it."""
     moment = now()
-    return (
-        session.scalar(
-            update(Job)
-            .where(Job.id == job_id, ~Job.planned, Job.state.in_((JobState.PLANNING, JobState.WAITING)))
-            .values(
-                state=JobState.CANCELLED,
-                detail=detail,
-                cancel_requested_at=moment,
-                ended_at=moment,
-                revision=Job.revision + 1,
-            )
-            .returning(Job.id)
+    cancelled = session.scalar(
+        update(Job)
+        .where(Job.id == job_id, ~Job.planned, Job.state.in_((JobState.PLANNING, JobState.WAITING)))
+        .values(
+            state=JobState.CANCELLED,
+            detail=detail,
+            cancel_requested_at=moment,
+            ended_at=moment,
+            revision=Job.revision + 1,
         )
-        is not None
+        .returning(Job.id)
     )
+    if cancelled is None:
+        return False
+    notices.note_plan(session, session.get_one(Job, job_id, populate_existing=True), JobState.PLANNING)
+    return True
 
 
 def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
@@ -201,6 +202,8 @@ def _plan_again(session: Session, job_id: int) -> bool:
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
     if job.planned or not job.state.ended:
         return False
+    before = job.state
     job.state, job.detail, job.ended_at, job.cancel_requested_at = JobState.PLANNING, None, None, None
     changes.touch(session, job_id, [])
+    notices.note_plan(session, job, before)
     return True

@@ -41,6 +41,18 @@ def get_job(session: Session, job_id: int) -> JobOutput:
     return _jobs(session, [job])[0]
 
 
+def revision(session: Session, job_id: int) -> int:
+    """How often a job has changed; the same number means that what is shown of it is the same.
+
+    Raises:
+        NotFound: there is no such job.
+    """
+    found = session.scalar(select(Job.revision).where(Job.id == job_id))
+    if found is None:
+        raise NotFound(f"there is no job {job_id}")
+    return found
+
+
 def list_cells(session: Session, job_id: int, since: int = 0) -> list[CellOutput]:
     """A job's cells in the order of its matrix; with ``since``, those that changed after that revision.
 
@@ -70,10 +82,7 @@ def snapshot(session: Session, job_id: int, since: int) -> Snapshot | None:
     Raises:
         NotFound: there is no such job.
     """
-    revision = session.scalar(select(Job.revision).where(Job.id == job_id))
-    if revision is None:
-        raise NotFound(f"there is no job {job_id}")
-    if revision <= since:
+    if revision(session, job_id) <= since:
         return None
     return Snapshot(job=get_job(session, job_id), cells=list_cells(session, job_id, since))
 
@@ -147,22 +156,12 @@ def _outputs(session: Session, rows: Sequence[Row[Cell, Tree, Attempt, str]]) ->
 
 def _jobs(session: Session, jobs: Sequence[Job]) -> list[JobOutput]:
     ids = [job.id for job in jobs]
-    states: dict[int, Counter[str]] = {job_id: Counter() for job_id in ids}
+    states, trees = _states(session, ids), _trees(session, ids)
     counts: dict[int, Counter[str]] = {job_id: Counter() for job_id in ids}
-    trees: dict[int, dict[str, None]] = {job_id: {} for job_id in ids}
-    shown = shown_attempt(Cell.job_id.in_(ids)).subquery()
-    rows = session.execute(
-        select(Cell.job_id, Cell.state, Cell.verdict, Tree.commit, Tree.probe_digest, Attempt.counts)
-        .join(Tree, Tree.id == Cell.tree_id)
-        .outerjoin(shown, shown.c.cell_id == Cell.id)
-        .outerjoin(Attempt, Attempt.id == shown.c.attempt_id)
-        .where(Cell.job_id.in_(ids))
-        .order_by(Cell.job_id, Cell.position)
-    )
-    for job_id, state, verdict, commit, probe_digest, cell_counts in rows:
-        states[job_id][_word(state, verdict)] += 1
-        counts[job_id].update(cell_counts or {})
-        trees[job_id][tree_name(commit, probe_digest)] = None
+    shown = shown_attempt(Cell.job_id.in_(ids)).add_columns(Cell.job_id).group_by(Cell.job_id).subquery()
+    rows = session.execute(select(shown.c.job_id, Attempt.counts).join(Attempt, Attempt.id == shown.c.attempt_id))
+    for job_id, cell_counts in rows:
+        counts[job_id].update(cell_counts)
     return [
         JobOutput(
             id=job.id,
@@ -175,8 +174,8 @@ def _jobs(session: Session, jobs: Sequence[Job]) -> list[JobOutput]:
             requested_by=job.requested_by,
             reason=job.reason,
             detail=job.detail,
-            trees=list(trees[job.id]),
-            cells=dict(states[job.id]),
+            trees=trees[job.id],
+            cells=states[job.id],
             counts=dict(counts[job.id]),
             created_at=job.created_at,
             started_at=job.started_at,
@@ -185,6 +184,40 @@ def _jobs(session: Session, jobs: Sequence[Job]) -> list[JobOutput]:
         )
         for job in jobs
     ]
+
+
+def _states(session: Session, jobs: Sequence[int]) -> dict[int, dict[str, int]]:
+    """Of each job, how many cells are in each state or ended with each verdict."""
+    found: dict[int, dict[str, int]] = {job_id: {} for job_id in jobs}
+    rows = session.execute(
+        select(Cell.job_id, Cell.state, Cell.verdict, func.count())
+        .where(Cell.job_id.in_(jobs))
+        .group_by(Cell.job_id, Cell.state, Cell.verdict)
+        .order_by(func.min(Cell.position))
+    )
+    for job_id, state, verdict, number in rows:
+        word = _word(state, verdict)
+        found[job_id][word] = found[job_id].get(word, 0) + number
+    return found
+
+
+def _trees(session: Session, jobs: Sequence[int]) -> dict[int, list[str]]:
+    """Of each job, its trees' names in the order of its matrix."""
+    found: dict[int, list[str]] = {job_id: [] for job_id in jobs}
+    first = (
+        select(Cell.job_id, Cell.tree_id, func.min(Cell.position).label("position"))
+        .where(Cell.job_id.in_(jobs))
+        .group_by(Cell.job_id, Cell.tree_id)
+        .subquery()
+    )
+    rows = session.execute(
+        select(first.c.job_id, Tree.commit, Tree.probe_digest)
+        .join(Tree, Tree.id == first.c.tree_id)
+        .order_by(first.c.position)
+    )
+    for job_id, commit, probe_digest in rows:
+        found[job_id].append(tree_name(commit, probe_digest))
+    return found
 
 
 def _word(state: CellState, verdict: Verdict | None) -> str:

@@ -4,6 +4,7 @@ from service.models.access import AccessToken, AuditEntry
 from service.models.attempt import Artifact, Attempt, Case, Process
 from service.models.base import Base
 from service.models.hook import Delivery, HookSecret, Trigger
+from service.models.idempotency import IdempotencyKey
 from service.models.job import Cell, Job
 from service.models.repository import Probe, Repository, Tree
 from service.models.sending import CommitStatus, ForgeLink, Sending, Webhook, WebhookDelivery
@@ -21,6 +22,7 @@ __all__ = [
     "Delivery",
     "ForgeLink",
     "HookSecret",
+    "IdempotencyKey",
     "Job",
     "Probe",
     "Process",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import base64
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import BeforeValidator
 from starlette.concurrency import run_in_threadpool
 
+from service import etags
 from service.database import Database
 from service.dependencies import DatabaseDep, SettingsDep, is_worker, signed_in
-from service.errors import NotFound
-from service.results import artifacts, ingest, views
+from service.error_handlers import problem
+from service.errors import NotFound, RangeRefused
+from service.results import artifacts, export, ingest, ranges, views
 from service.results.cleaning import clean
 from service.results.schemas import ArtifactOutput, AttemptOutput, CaseOutput
 from service.schemas import MOST_ID, Id, Page
@@ -20,6 +24,13 @@ from worker.messages import Batch, BatchAnswer, Outcome
 
 router = APIRouter(prefix="/api/v1", tags=["results"], dependencies=[Depends(signed_in)])
 worker_router = APIRouter(prefix="/api/v1/worker/attempts", tags=["workers"], dependencies=[Depends(is_worker)])
+
+XML: dict[int | str, dict[str, Any]] = {200: {"content": {"application/xml": {"schema": {"type": "string"}}}}}
+ARTIFACT_ANSWERS: dict[int | str, dict[str, Any]] = {
+    206: {"description": "The part that `Range` asks for."},
+    304: {"description": "What `If-None-Match` names is what is stored."},
+    416: {"description": "`Range` asks for what is not there."},
+}
 
 
 @router.get("/cells/{cell}/attempts")
@@ -50,17 +61,59 @@ def list_cases(
         return views.list_cases(session, attempt, outcome=outcome, last=last, after=after, limit=limit)
 
 
-@router.get("/artifacts/{artifact}", response_class=FileResponse)
-def get_artifact(artifact: Id, database: DatabaseDep, settings: SettingsDep) -> FileResponse:
-    """An artifact's bytes. They came from a tested tree: a browser saves them and never shows them as a page."""
+@router.get("/attempts/{attempt}/junit.xml", response_class=StreamingResponse, responses=XML)
+def get_attempt_junit(attempt: Id, database: DatabaseDep) -> StreamingResponse:
+    """An attempt's last observations as JUnit XML."""
+    return _xml(f"attempt-{attempt}", export.of_attempt(database, attempt))
+
+
+@router.get("/jobs/{job}/junit.xml", response_class=StreamingResponse, responses=XML)
+def get_job_junit(job: Id, database: DatabaseDep) -> StreamingResponse:
+    """A job as JUnit XML: a suite for each cell, of the attempt that the table shows."""
+    return _xml(f"job-{job}", export.of_job(database, job))
+
+
+def _xml(name: str, pieces: Iterator[str]) -> StreamingResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}.xml"', "X-Content-Type-Options": "nosniff"}
+    return StreamingResponse(pieces, media_type="application/xml", headers=headers)
+
+
+@router.get("/artifacts/{artifact}", response_class=FileResponse, responses=ARTIFACT_ANSWERS)
+def get_artifact(artifact: Id, request: Request, database: DatabaseDep, settings: SettingsDep) -> Response:
+    """An artifact's bytes, whole or a range. They came from a tested tree: a browser saves them and shows no page."""
     with database.read() as session:
         found: ArtifactOutput = views.get_artifact(session, artifact)
-    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox", "ETag": f'"{found.sha256}"'}
-    media = "text/plain; charset=utf-8" if found.name.endswith((".txt", ".log")) else "application/octet-stream"
+    tag, digest = etags.of_bytes(found.sha256), base64.b64encode(bytes.fromhex(found.sha256)).decode()
+    checked = {"Repr-Digest": f"sha-256=:{digest}:"}  # RFC 9530: of the whole, also where a range is sent
+    same = etags.unchanged(request, tag, **checked)
+    if same is not None:
+        return same
     file = artifacts.file_of(settings.data_dir, found.sha256)
     if not file.is_file():
         raise NotFound(f"the bytes of artifact {artifact} are not in the data directory {settings.data_dir} any more")
-    return FileResponse(file, media_type=media, headers=headers, filename=found.name)
+    if not _ranged(request, found.size, tag):
+        return _beyond(found.size, artifact)
+    media = "text/plain; charset=utf-8" if found.name.endswith((".txt", ".log")) else "application/octet-stream"
+    safe = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
+    return FileResponse(file, media_type=media, headers={**etags.fresh(tag), **checked, **safe}, filename=found.name)
+
+
+def _ranged(request: Request, size: int, tag: str) -> bool:
+    """Whether the answer has something to send; a `Range` that is to be ignored is taken out of the request."""
+    asked = request.headers.get("range")
+    if asked is None or request.headers.get("if-range", tag) != tag:
+        return True
+    kind = ranges.read(asked, size)
+    if kind is ranges.Asked.WHOLE:
+        request.scope["headers"] = [pair for pair in request.scope["headers"] if pair[0] != b"range"]
+    return kind is not ranges.Asked.NOTHING
+
+
+def _beyond(size: int, artifact: int) -> Response:
+    detail = f"artifact {artifact} has {size} bytes, and Range begins behind them; ask for less"
+    answer = problem(RangeRefused.status, RangeRefused.code, RangeRefused.title, detail)
+    answer.headers["Content-Range"] = f"bytes */{size}"
+    return answer
 
 
 @worker_router.post("/{attempt}/batches")

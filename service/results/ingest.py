@@ -35,6 +35,8 @@ from worker.messages import (
     ProcessStartedEvent,
 )
 
+INSERT_CASES = insert(Case)
+
 LOOK_UP = 500
 """Earlier observations looked up in one statement; databases bound the number of parameters."""
 
@@ -175,7 +177,7 @@ def _process(session: Session, attempt: Attempt, number: int) -> Process:
 
 def _store_cases(session: Session, attempt: Attempt, events: Sequence[CaseEvent]) -> None:
     """Inserts the observations. One of a later process takes the place of an earlier one in the counts."""
-    rows = [_row(attempt.id, event) for event in events]
+    rows = [case_row(attempt.id, event) for event in events]
     counts = dict(attempt.counts)
     later = [(row["node_digest"], row["occurrence"]) for row in rows if row["process"] > 1]
     for start in range(0, len(later), LOOK_UP):
@@ -195,10 +197,11 @@ def _store_cases(session: Session, attempt: Attempt, events: Sequence[CaseEvent]
     for event in events:
         counts[event.outcome] = counts.get(event.outcome, 0) + 1
     attempt.counts = {outcome: counts[outcome] for outcome in Outcome if counts.get(outcome)}
-    session.execute(insert(Case), rows)
+    session.execute(INSERT_CASES, rows)
 
 
-def _row(attempt_id: int, event: CaseEvent) -> dict[str, Any]:
+def case_row(attempt_id: int, event: CaseEvent) -> dict[str, Any]:
+    """The row that an observation becomes."""
     return {
         "attempt_id": attempt_id,
         "process": event.process,

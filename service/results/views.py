@@ -20,6 +20,9 @@ from worker.messages import Outcome, RuntimeSpec
 
 Child = TypeVar("Child", Process, Artifact)
 
+UNPASSED = tuple(outcome for outcome in Outcome if outcome is not Outcome.PASSED)
+"""A passed case has no failure class. Saying so lets an index leave the many that passed unread."""
+
 
 def list_attempts(session: Session, cell_id: int) -> list[AttemptOutput]:
     """A cell's attempts, earliest first.
@@ -136,7 +139,8 @@ def _row(
 def _failure_classes(session: Session, attempts: Sequence[int]) -> dict[int, dict[str, int]]:
     rows = session.execute(
         select(Case.attempt_id, Case.failure_class, func.count())
-        .where(Case.attempt_id.in_(attempts), Case.last.is_(True), Case.failure_class.is_not(None))
+        .where(Case.attempt_id.in_(attempts), Case.last.is_(True), Case.outcome.in_(UNPASSED))
+        .where(Case.failure_class.is_not(None))
         .group_by(Case.attempt_id, Case.failure_class)
     )
     return _grouped((attempt, str(name), count) for attempt, name, count in rows)

@@ -13,11 +13,11 @@ from sqlalchemy.orm import Session
 from service.clock import now
 from service.errors import ForgeIncomplete, NotFound, TargetRefused
 from service.jobs.views import shown_attempt
-from service.models import Attempt, Cell, CommitStatus, ForgeLink, Job, Repository, Tree
+from service.models import Attempt, Cell, CommitStatus, ForgeLink, Job, Repository, Tree, Trigger
 from service.outgoing import outbox
 from service.outgoing.address import AddressRefused, Private, check_literal
 from service.settings import Settings
-from service.states import COMMIT_STATES, CellState, CommitState, SendState, job_state
+from service.states import COMMIT_STATES, CellState, CommitState, JobState, SendState, job_state
 from service.statuses import credentials, text
 from service.statuses.forge import Unguessable, api_of, project_of
 from service.statuses.schemas import ForgeInput
@@ -55,6 +55,22 @@ def note(session: Session, job: Job) -> None:
         _want(session, job, commit, context, state, sentence)
 
 
+def note_plan(session: Session, job: Job) -> None:
+    """Asks for the status of a plan, of a job that a hook started: where it failed, or waits for a person.
+
+    Whoever pushed would else wait for a check that never comes. All other states of a plan are told only where one of
+    these was told before.
+    """
+    if session.get(ForgeLink, job.repository_id) is None:
+        return
+    commit = session.scalar(select(Trigger.commit).where(Trigger.job_id == job.id))
+    if commit is None:
+        return
+    told = JobState.PASSED if job.planned else job.state
+    if told in {JobState.BROKEN, JobState.WAITING} or _known(session, job, commit, text.PLAN_CONTEXT) is not None:
+        _want(session, job, commit, text.PLAN_CONTEXT, COMMIT_STATES[told], text.plan_sentence(told, job.detail))
+
+
 def _commits(session: Session, job: Job) -> dict[str, _Commit]:
     commits: defaultdict[str, _Commit] = defaultdict(_Commit)
     rows = session.execute(
@@ -87,16 +103,7 @@ def _counts(session: Session, job: Job, commits: Iterable[str]) -> defaultdict[s
 
 
 def _want(session: Session, job: Job, commit: str, context: str, state: CommitState, sentence: str) -> None:
-    known = (
-        select(CommitStatus)
-        .where(
-            CommitStatus.repository_id == job.repository_id,
-            CommitStatus.commit == commit,
-            CommitStatus.context == context,
-        )
-        .with_for_update(of=CommitStatus)
-    )
-    row = session.scalar(known)
+    row = _known(session, job, commit, context)
     if row is None:
         moment = now()
         made = CommitStatus(
@@ -108,10 +115,24 @@ def _want(session: Session, job: Job, commit: str, context: str, state: CommitSt
             with session.begin_nested():
                 session.add(made)
         except IntegrityError:  # another job of the commit was first
-            row = session.scalars(known).one()
+            row = _known(session, job, commit, context)
         else:
             return
-    _change(row, job, state, sentence)
+    if row is not None:
+        _change(row, job, state, sentence)
+
+
+def _known(session: Session, job: Job, commit: str, context: str) -> CommitStatus | None:
+    """The status that there is, locked."""
+    return session.scalar(
+        select(CommitStatus)
+        .where(
+            CommitStatus.repository_id == job.repository_id,
+            CommitStatus.commit == commit,
+            CommitStatus.context == context,
+        )
+        .with_for_update(of=CommitStatus)
+    )
 
 
 def _change(row: CommitStatus, job: Job, state: CommitState, sentence: str) -> None:

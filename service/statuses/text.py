@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from service.results import table
-from service.states import CommitState
+from service.states import CommitState, JobState
 from worker.messages import Outcome, Verdict
 
 LONGEST = 140
 """What GitHub takes of a description."""
 
 LONGEST_CONTEXT = 100
+
+PLAN_CONTEXT = "replaybench/plan"
 
 PARTIAL = ("include", "exclude", "keyword", "cases", "only_failed_of")
 """Keys of a submission that make it run less than its suites. Such a result must not pass for theirs."""
@@ -44,6 +46,15 @@ def sentence(state: CommitState, counts: Mapping[str, int], verdicts: Iterable[V
     others = Counter(verdict for verdict in verdicts if verdict not in table.SAID_BY_COUNTS and verdict is not None)
     said = [f"{count} {'cell' if count == 1 else 'cells'} {verdict}" for verdict, count in sorted(others.items())]
     return shorten("; ".join(filter(None, [counted, ", ".join(said)])) or str(state))
+
+
+def plan_sentence(state: JobState, detail: str | None) -> str:
+    """What became of the plan of a job that a hook started. ``passed``: it has its cells."""
+    if state is JobState.WAITING:
+        return "waits for an approval by a person"
+    if state is JobState.BROKEN:
+        return shorten(f"cannot be planned: {detail or 'see the job'}")
+    return {JobState.PASSED: "planned", JobState.CANCELLED: "cancelled"}.get(state, "is being planned")
 
 
 def shorten(text: str) -> str:

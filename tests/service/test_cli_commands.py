@@ -135,3 +135,18 @@ def test_the_database_is_brought_up_to_date(tmp_path: Path) -> None:
         done = embedded.command("db", "upgrade", DATABASE_URL=f"sqlite:///{tmp_path / 'x.db'}")
         assert (done.returncode, done.stdout) == (0, "the database is up to date\n"), done.stderr
     assert (tmp_path / "x.db").stat().st_size > 0
+
+
+def test_a_job_as_junit(service: RunningService, registered: GitRepository, cli: Cli, tmp_path: Path) -> None:
+    """On standard output or in a file; an attempt of another job is refused."""
+    first, second = service.submit("demo", "main")["id"], service.submit("demo", "main")["id"]
+    attempt = service.driver().must_claim()
+    attempt.run({"t.py::test_ä": Outcome.FAILED})
+    number = str(attempt.assignment.attempt)
+    file = tmp_path / "out.xml"
+    assert cli("junit", str(first), "--output", str(file)).returncode == 0
+    assert 'name="test_ä"' in file.read_text(encoding="utf-8")
+    assert cli("junit", str(first), "--attempt", number).stdout.startswith("<?xml")
+    refused = cli("junit", str(second), "--attempt", number)
+    assert refused.returncode == 2
+    assert f"--attempt {number} is not one of job {second}" in refused.stderr

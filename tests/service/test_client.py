@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from service.client.client import Client
@@ -172,3 +174,23 @@ def test_a_probe_arrives_byte_for_byte() -> None:
     )
     assert [tree.probe for tree in job.trees] == [None, b"\xff\x00\xfe\n"]
     assert JobInput.model_validate_json(job.model_dump_json()) == job
+
+
+def test_a_submission_without_an_answer_is_sent_again_and_makes_one_job(
+    service: RunningService, client: Client, registered: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is lost on its way once; the client asks again under the same key."""
+    send, keys = client._http.request, []
+
+    def lossy(method: str, path: str, **options: Any) -> httpx.Response:
+        answer = send(method, path, **options)
+        keys.append(options["headers"]["Idempotency-Key"])
+        if len(keys) == 1:
+            raise httpx.ReadError("the connection broke")
+        return answer
+
+    monkeypatch.setattr(client._http, "request", lossy)
+    made = client.submit(JobInput(repository="demo", trees=[{"ref": "main"}]))
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+    assert [job["id"] for job in service.get("/jobs")["items"]] == [made.id]
