@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from service import error_handlers, tokens
 from service.body_limit import BodyLimit
+from service.compare import endpoints as compare
 from service.database import Database, upgrade
 from service.dispatch.broker import Broker
 from service.dispatch.sweep import Sweep
@@ -50,7 +51,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings, app.state.database = settings, database
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
-    for part in (repositories, jobs, results, workers, pages):
+    for part in (repositories, jobs, results, compare, workers, pages):
         app.include_router(part.router)
     app.include_router(results.worker_router)
 

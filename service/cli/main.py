@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import jobs, parts, repos
+from service.cli import comparing, jobs, parts, repos
 from service.cli.errors import UserError
 from service.cli.submit import submit
 from service.client.errors import ClientError, ProblemError
@@ -25,7 +25,16 @@ _START, _JOBS, _OPERATE = "Start", "Jobs", "Operate"
 
 app.command(rich_help_panel=_START)(parts.up)
 app.command(rich_help_panel=_JOBS)(submit)
-for _command in (jobs.watch, jobs.table, jobs.export, jobs.cancel, jobs.rerun, jobs.jobs):
+for _command in (
+    jobs.watch,
+    jobs.table,
+    comparing.compare,
+    comparing.history,
+    jobs.export,
+    jobs.cancel,
+    jobs.rerun,
+    jobs.jobs,
+):
     app.command(rich_help_panel=_JOBS)(_command)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.command(rich_help_panel=_OPERATE)(jobs.workers)

@@ -91,7 +91,7 @@ def markdown(table: TableOutput) -> str:
     """The table as Markdown."""
     lines = [[heading for heading, _ in columns(table)], ["---" for _ in columns(table)]]
     lines += [cells(table, row) for row in table.rows]
-    return "".join("| " + " | ".join(_escape(text) for text in line) + " |\n" for line in lines)
+    return "".join("| " + " | ".join(escape(text) for text in line) + " |\n" for line in lines)
 
 
 def text_csv(table: TableOutput) -> str:
@@ -112,7 +112,8 @@ def _plain(value: object) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """A text as one cell of a Markdown table, in which it stays a text."""
     return " ".join(MARKUP.sub(r"\\\1", text).split()) or " "
 
 

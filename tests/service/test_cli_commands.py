@@ -58,6 +58,8 @@ def test_the_help_lists_every_command() -> None:
         "submit",
         "watch",
         "table",
+        "compare",
+        "history",
         "cancel",
         "rerun",
         "jobs",
@@ -116,6 +118,31 @@ def test_a_table_in_every_form(cli: Cli, service: RunningService, registered: Gi
         assert "1 failed, 1 passed" in cli("table", "1", "--format", form).stdout, form
     assert "| Tree | Runtime | Result |" in cli("table", "1", "--format", "markdown").stdout
     assert json.loads(cli("table", "1", "--format", "json").stdout)["job"] == 1
+
+
+def test_a_comparison_exits_with_what_became_of_the_cases(
+    cli: Cli, service: RunningService, registered: GitRepository
+) -> None:
+    """1 when something broke, 0 when nothing did, 2 when not all could be compared; in every form."""
+    one, two = registered.git("rev-parse", "HEAD").strip()[:7], registered.commit("second", more="x")[:7]
+    service.submit("demo", one, two, suites=["unit"])
+    assert cli("compare", one, two).returncode == 2
+    service.driver().must_claim().run({"t::a": Outcome.PASSED, "t::b": Outcome.PASSED})
+    service.driver().must_claim().run({"t::a": Outcome.FAILED, "t::b": Outcome.PASSED})
+    done = cli("compare", one, two)
+    assert done.returncode == 1
+    assert f"{one} to {two}: 1 broken, 1 still passing" in done.stdout
+    assert cli("compare", two, one, "--format", "markdown").returncode == 0
+    assert json.loads(cli("compare", "--job", "1", "--format", "json").stdout)["counts"]["broken"] == 1
+    assert "compare needs two trees, A and B, or --job" in cli("compare", one).stderr
+
+
+def test_a_cases_history_is_listed(cli: Cli, service: RunningService, registered: GitRepository) -> None:
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().run({"t::a": Outcome.FAILED})
+    assert "failed" in cli("history", "t::a").stdout
+    assert json.loads(cli("history", "t::a", "--json").stdout)[0]["job"] == 1
+    assert "no deciding attempt has observed this case" in cli("history", "t::b").stderr
 
 
 def test_cancel_and_rerun(cli: Cli, service: RunningService, registered: GitRepository) -> None:
