@@ -40,6 +40,15 @@ def submit(
     tree: _Trees = None,
     probe: _Probes = None,
     with_plain: Annotated[bool, typer.Option("--with-plain", help="Each tree without a probe, too.")] = False,
+    dirty: Annotated[
+        bool,
+        typer.Option(
+            "--dirty", help="This checkout as it stands, untracked files too, as a probe on HEAD; nothing is touched."
+        ),
+    ] = False,
+    baseline: Annotated[
+        str | None, typer.Option(help="A commit, branch or tag to compare with: one tree more.", show_default=False)
+    ] = None,
     runtime: _Runtimes = None,
     suite: Annotated[_Many | None, typer.Option(help="Default: the tree's suites.", show_default=False)] = None,
     include: Annotated[
@@ -73,6 +82,8 @@ def submit(
         label=label,
         work_package=work_package,
         reason=reason,
+        dirty=dirty,
+        baseline=baseline,
     )
     _send(request, url, dry_run=dry_run, watch=watch, json=json)
 

@@ -102,6 +102,20 @@ def test_probes_go_on_each_tree_and_plain_ones_beside_them(cli: Cli, repo: GitRe
     assert trees("--with-plain") == [False, True]
 
 
+def test_a_dirty_checkout_is_a_probe_and_a_baseline_goes_first(cli: Cli, repo: GitRepository) -> None:
+    """The service takes the probe as it is, so an untracked file is tested."""
+    repo.commit("second", more="x")
+    (repo.path / "tests/test_new.py").write_text("def test_new(): pass\n")
+    done = cli("submit", "--dirty", "--baseline", "HEAD~1", "--suite", "unit", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "differs from its commit" not in done.stderr
+    before, now = json.loads(done.stdout)["trees"]
+    assert before == repo.git("rev-parse", "--short=7", "HEAD~1").strip()
+    assert now.startswith(repo.git("rev-parse", "--short=7", "HEAD").strip() + "+probe:")
+    assert repo.git("status", "--porcelain").strip() == "?? tests/test_new.py"
+    assert "--dirty means this checkout" in cli("submit", "--dirty", "--tree", "main").stderr
+
+
 def test_jobs_repositories_and_workers_are_listed(cli: Cli, service: RunningService, repo: GitRepository) -> None:
     assert cli("repos", "add", "demo", str(repo.path)).stdout == f"registered {repo.path} as demo\n"
     service.submit("demo", "main", suites=["unit"], label="[red]not markup")
