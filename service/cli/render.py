@@ -87,11 +87,14 @@ def plan_table(plan: PlanOutput) -> Table:
 def result_table(result: TableOutput) -> Table:
     """A job's table; columns that vary not at all are left out."""
     suites, lightnings = len(result.suites) > 1, len(result.lightnings) > 1
+    runs, only = any(row.run > 1 for row in result.rows), any(row.selection for row in result.rows)
     head = ["Tree", "Runtime", *(["Lightning"] if lightnings else []), *(["Suite"] if suites else [])]
+    head += [*(["Run"] if runs else []), *(["Only"] if only else [])]
     skips = any(row.skip_reasons for row in result.rows)
     table = grid(*head, "Result", "Duration", "GPU", *(["Skipped because"] if skips else []))
     for row in result.rows:
         varying = [*([row.lightning] if lightnings else []), *([row.suite] if suites else [])]
+        varying += [*([str(row.run)] if runs else []), *([row.selection] if only else [])]
         style = STYLES.get(row.verdict or "", "")
         cells = [row.tree, row.runtime, *varying]
         reasons = "; ".join(f"{number} x {reason}" for reason, number in row.skip_reasons.items())

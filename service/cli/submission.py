@@ -37,6 +37,10 @@ class Request:
     reason: str | None
     dirty: bool = False
     baseline: str | None = None
+    keyword: str = ""
+    cases: Sequence[str] = ()
+    only_failed_of: int | None = None
+    repeat: int = 1
 
 
 def make_job(request: Request, client: Client, folder: Path, note: Callable[[str], None]) -> JobInput:
@@ -68,6 +72,10 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
             suites=list(request.suites) or None,
             include=tuple(request.include),
             exclude=tuple(request.exclude),
+            keyword=request.keyword,
+            cases=tuple(request.cases),
+            only_failed_of=request.only_failed_of,
+            repeat=request.repeat,
             priority=request.priority,
             label=request.label,
             work_package=request.work_package,

@@ -55,6 +55,16 @@ def submit(
         _Many | None, typer.Option(help="Only cells whose name fits, like '*/py3.11-*/gate'.", show_default=False)
     ] = None,
     exclude: Annotated[_Many | None, typer.Option(help="No cells whose name fits.", show_default=False)] = None,
+    keyword: Annotated[str, typer.Option("-k", metavar="EXPR", help="Only cases that fit, as pytest's -k.")] = "",
+    case: Annotated[
+        _Many | None,
+        typer.Option(help="Only this node id, or the file or class above; several are allowed.", show_default=False),
+    ] = None,
+    only_failed_of: Annotated[
+        int | None,
+        typer.Option(help="Only what failed in this job, per runtime and suite.", min=1, show_default=False),
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Run each cell so many times, each with a result of its own.", min=1)] = 1,
     priority: Annotated[int, typer.Option(help="Higher goes first: -100 to 100.")] = 0,
     label: Annotated[str | None, typer.Option(help="A name for people.", show_default=False)] = None,
     work_package: Annotated[
@@ -84,6 +94,10 @@ def submit(
         reason=reason,
         dirty=dirty,
         baseline=baseline,
+        keyword=keyword,
+        cases=case or [],
+        only_failed_of=only_failed_of,
+        repeat=repeat,
     )
     _send(request, url, dry_run=dry_run, watch=watch, json=json)
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
 
 from service.compare.comparison import Key, Seen, Side
+from service.jobs.views import selection_of
 from service.models import Attempt, Case, Cell
 from service.states import UNDECIDING, AttemptState
-from worker.messages import Outcome, Selection, Verdict, decode
+from worker.messages import Outcome, Verdict
 
 Place = tuple[str, str]
 """Runtime and suite."""
@@ -30,12 +30,6 @@ class Counting:
     key: str | None
     selection: str | None
     others: tuple[int, ...] = ()
-
-
-def selection_of(suite_spec: Mapping[str, Any]) -> str | None:
-    """What of its suite a cell runs, in words; ``None`` where it is the whole."""
-    found = suite_spec.get("selection")
-    return decode(Selection, found).title if found else None
 
 
 def counting(session: Session, tree_id: int, job_id: int | None) -> dict[Place, Counting]:

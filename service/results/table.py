@@ -54,6 +54,8 @@ def columns(table: TableOutput) -> list[tuple[str, str]]:
         ("Runtime", "runtime"),
         *([("Lightning", "lightning")] if len(table.lightnings) > 1 else []),
         *([("Suite", "suite")] if len(table.suites) > 1 else []),
+        *([("Run", "run")] if any(row.run > 1 for row in table.rows) else []),
+        *([("Only", "selection")] if any(row.selection for row in table.rows) else []),
         ("Result", "result"),
         ("Duration", "duration"),
         *([("GPU", "gpu")] if any(row.gpu for row in table.rows) else []),
@@ -68,6 +70,8 @@ def cells(table: TableOutput, row: TableRow) -> list[str]:
         "runtime": row.runtime,
         "lightning": row.lightning or "",
         "suite": row.suite,
+        "run": str(row.run),
+        "selection": row.selection or "",
         "result": (row.result or "waiting") + (" (flaky)" if row.flaky else ""),
         "duration": duration(row.duration_s),
         "gpu": row.gpu or "",
@@ -98,8 +102,8 @@ def text_csv(table: TableOutput) -> str:
     """The table as CSV, with every column and the counts apart."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
-    fields = ("tree", "runtime", "lightning", "suite", "result", "verdict", "duration_s", "gpu", "flaky", "attempts",
-              "attempt", "digest")  # fmt: skip
+    fields = ("tree", "runtime", "lightning", "suite", "run", "selection", "result", "verdict", "duration_s", "gpu",
+              "flaky", "attempts", "attempt", "digest")  # fmt: skip
     writer.writerow([*fields, *Outcome])
     for row in table.rows:
         values = [getattr(row, field) for field in fields]

@@ -116,6 +116,18 @@ def test_a_dirty_checkout_is_a_probe_and_a_baseline_goes_first(cli: Cli, repo: G
     assert "--dirty means this checkout" in cli("submit", "--dirty", "--tree", "main").stderr
 
 
+def test_a_part_of_a_suite_is_asked_for_and_the_table_says_so(
+    cli: Cli, service: RunningService, registered: GitRepository
+) -> None:
+    done = cli("submit", "--suite", "unit", "-k", "one", "--case", "t::a", "--repeat", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    assert sum(json.loads(done.stdout)["cells"].values()) == 2
+    table = cli("table", "1").stdout
+    assert "Run" in table
+    assert "1 case, -k 'one'" in table
+    assert "no case of that job" in cli("submit", "--only-failed-of", "1").stderr
+
+
 def test_jobs_repositories_and_workers_are_listed(cli: Cli, service: RunningService, repo: GitRepository) -> None:
     assert cli("repos", "add", "demo", str(repo.path)).stdout == f"registered {repo.path} as demo\n"
     service.submit("demo", "main", suites=["unit"], label="[red]not markup")
