@@ -119,8 +119,8 @@ class CellOutput(Output):
     runtime_title: str
     suite: str
     kind: str
-    selection: str | None
-    run: int
+    selection: str | None = None
+    run: int = 1
     state: CellState
     verdict: Verdict | None
     revision: int

@@ -57,7 +57,8 @@ def _row(by_suite: dict[str, CellOutput], suites: Sequence[str], *, varied: bool
 
 def _column(cell: CellOutput) -> str:
     """A cell's suite, with its number where it is repeated: ``gate#2``."""
-    return cell.name.rpartition("/")[2]
+    number = f"#{cell.run}"
+    return f"{cell.suite}{number}" if cell.name.endswith(number) else cell.suite
 
 
 def _lightning(runtime: str) -> str | None:
