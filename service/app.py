@@ -14,6 +14,7 @@ from service.access import endpoints as access
 from service.access.gate import Gate
 from service.audit import endpoints as audit
 from service.body_limit import BodyLimit
+from service.compare import endpoints as compare
 from service.database import Database, upgrade
 from service.dispatch.broker import Broker
 from service.dispatch.sweep import Sweep
@@ -73,9 +74,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings, app.state.database, app.state.planner = settings, database, planner
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
-    for part in (
-        repositories, jobs, results, workers, access, audit, hooks, hook_pages, statuses, webhooks, pages,
-    ):
+    parts = (
+        repositories, jobs, results, compare, workers, access, audit, hooks, hook_pages, statuses, webhooks, pages,
+    )  # fmt: skip
+    for part in parts:
         app.include_router(part.router)
     app.include_router(results.worker_router)
 

@@ -162,6 +162,30 @@ class MatrixTooLarge(ServiceError):
     status, code, title = 422, "matrix-too-large", "The matrix is too large"
 
 
+class TreeUnknown(ServiceError):
+    """No tested tree has this name."""
+
+    status, code, title = 404, "tree-unknown", "The tree is not known"
+
+
+class TreeAmbiguous(ServiceError):
+    """Several tested trees have names that begin so."""
+
+    status, code, title = 422, "tree-ambiguous", "The tree is not told apart"
+
+
+class ComparisonIncomplete(ServiceError):
+    """A comparison needs two trees of one repository."""
+
+    status, code, title = 422, "comparison-incomplete", "Two trees are needed"
+
+
+class SelectionEmpty(ServiceError):
+    """No case is left to run."""
+
+    status, code, title = 422, "selection-empty", "Nothing is selected"
+
+
 class NothingToRerun(ServiceError):
     """No cell of the job is in a state to be run again."""
 

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-CONTRACT = 1
+CONTRACT = 2
 """Raised with every incompatible change; a service refuses a worker of another number."""
 
 WAKE_TASK = "replaybench.wake"
@@ -166,8 +166,24 @@ class FailureRule:
 
 
 @dataclass(frozen=True)
+class Selection:
+    """What of a suite is run, where it is not the whole: ``keyword`` is pytest's ``-k`` on top of the suite's own,
+    ``cases`` are node ids, every occurrence of each. Where both are given, both must fit."""
+
+    keyword: str = ""
+    cases: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """``-k 'replay and not slow'``, ``3 cases``, as a table shows it."""
+        cases = f"{len(self.cases)} case{'' if len(self.cases) == 1 else 's'}" if self.cases else ""
+        return ", ".join(part for part in (cases, f"-k '{self.keyword}'" if self.keyword else "") if part)
+
+
+@dataclass(frozen=True)
 class SuiteSpec:
-    """A named pytest selection, as the tree's ``replaybench.toml`` declares it. Limits are in seconds."""
+    """A named pytest selection, as the tree's ``replaybench.toml`` declares it. Limits are in seconds. What a job asks
+    for beyond the declaration is ``selection`` and ``run``, the cell's number among its repetitions, from 1."""
 
     name: str
     paths: tuple[str, ...]
@@ -180,6 +196,8 @@ class SuiteSpec:
     network: bool = False
     case_timeout_s: float = 300.0
     cell_timeout_s: float = 3600.0
+    selection: Selection | None = None
+    run: int = 1
 
     @property
     def devices(self) -> int:

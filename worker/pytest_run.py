@@ -48,7 +48,7 @@ class Run:
         suite = self.suite
         words = [str(self.python), "-m", "pytest", "-p", "replaybench_plugin", "-p", "no:cacheprovider"]
         words += ["-m", suite.markers] if suite.markers else []
-        words += ["-k", suite.keyword] if suite.keyword else []
+        words += ["-k", keyword] if (keyword := _keyword(suite)) else []
         return [*words, *suite.args, *suite.paths]
 
 
@@ -75,6 +75,17 @@ def run_pytest(run: Run) -> tuple[Cause, str]:
         reason = _reason(report, end)
         run.log.note(f"{len(rest)} cases were not observed: a fresh process runs them ({reason})")
     return Cause.FINISHED, f"{len(rest or ())} cases were not observed after {MOST_PROCESSES} processes"
+
+
+def _keyword(suite: SuiteSpec) -> str:
+    """The suite's own ``-k`` and the selection's: both must fit."""
+    asked = suite.selection.keyword if suite.selection else ""
+    return f"({suite.keyword}) and ({asked})" if suite.keyword and asked else suite.keyword or asked
+
+
+def _chosen(suite: SuiteSpec) -> Sequence[tuple[str, int | None]]:
+    """What the first process runs, where that is not the whole suite: every occurrence of these."""
+    return [(case, None) for case in suite.selection.cases] if suite.selection else []
 
 
 def _reason(report: ProcessReport, end: End) -> str:
@@ -105,9 +116,10 @@ class _Process:
     def run(self) -> End:
         mark = self._run.log.total
         env = dict(self._run.env) | {"REPLAYBENCH_EVENTS": str(self._events)}
-        if self._rest is not None:
+        chosen = self._rest if self._rest is not None else _chosen(self._run.suite)
+        if chosen:
             selection = self._run.folder / f"select-{self._report.process}.json"
-            selection.write_text(json.dumps(self._rest), encoding="ascii")
+            selection.write_text(json.dumps(chosen), encoding="ascii")
             env["REPLAYBENCH_SELECT"] = str(selection)
         self._events.touch()
         with Captured() as captured, self._events.open("rb") as stream:

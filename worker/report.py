@@ -145,6 +145,12 @@ class ProcessReport:
         )
         return [event]
 
+    def _on_missing(self, data: Mapping[str, Any]) -> list[Event]:
+        """What was selected and is not there must not pass in silence."""
+        message = "selected, but the suite collects no such case"
+        names = [Cleaner().text(str(name)) for name in data["ids"]]
+        return [CaseEvent(self.process, name, 0, Outcome.NOT_OBSERVED, message=message) for name in names]
+
     def _on_finished(self, data: Mapping[str, Any]) -> list[Event]:
         key = self.cases[data["index"]] if "index" in data else self._spread(str(data["id"]))
         outcome = Outcome(data["outcome"])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import jobs, parts, repos, tokens, webhooks
+from service.cli import comparing, jobs, parts, repos, tokens, webhooks
 from service.cli.errors import UserError
 from service.cli.submit import submit
 from service.client.errors import ClientError, ProblemError
@@ -25,7 +25,18 @@ _START, _JOBS, _OPERATE = "Start", "Jobs", "Operate"
 
 app.command(rich_help_panel=_START)(parts.up)
 app.command(rich_help_panel=_JOBS)(submit)
-for _command in (jobs.watch, jobs.table, jobs.export, jobs.junit, jobs.cancel, jobs.approve, jobs.rerun, jobs.jobs):
+for _command in (
+    jobs.watch,
+    jobs.table,
+    comparing.compare,
+    comparing.history,
+    jobs.export,
+    jobs.junit,
+    jobs.cancel,
+    jobs.approve,
+    jobs.rerun,
+    jobs.jobs,
+):
     app.command(rich_help_panel=_JOBS)(_command)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=_OPERATE)

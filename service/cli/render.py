@@ -6,10 +6,15 @@ import datetime
 from collections.abc import Mapping, Sequence
 
 from rich import box
+from rich.console import Group
 from rich.table import Table
 
 from service.access.schemas import TokenOutput
 from service.cli.output import text
+from service.compare.comparison import Change
+from service.compare.markdown import counted as changes
+from service.compare.markdown import named, observed, sentence, words
+from service.compare.schemas import CompareOutput, HistoryEntry
 from service.jobs.schemas import CellOutput, JobOutput, PlanOutput
 from service.repositories.schemas import RepositoryOutput
 from service.results.schemas import TableOutput, TableRow
@@ -86,12 +91,15 @@ def plan_table(plan: PlanOutput) -> Table:
 def result_table(result: TableOutput) -> Table:
     """A job's table; columns that vary not at all are left out."""
     suites, lightnings = len(result.suites) > 1, len(result.lightnings) > 1
+    runs, only = any(row.run > 1 for row in result.rows), any(row.selection for row in result.rows)
     head = ["Tree", "Runtime", *(["Lightning"] if lightnings else []), *(["Suite"] if suites else [])]
+    head += [*(["Run"] if runs else []), *(["Only"] if only else [])]
     skips = any(row.skip_reasons for row in result.rows)
     table = grid(*head, "Result", "Duration", "GPU", *(["Skipped because"] if skips else []))
     table.caption = text(result.detail) if result.detail else None
     for row in result.rows:
         varying = [*([row.lightning] if lightnings else []), *([row.suite] if suites else [])]
+        varying += [*([str(row.run)] if runs else []), *([row.selection] if only else [])]
         style = STYLES.get(row.verdict or "", "")
         cells = [row.tree, row.runtime, *varying]
         reasons = "; ".join(f"{number} x {reason}" for reason, number in row.skip_reasons.items())
@@ -103,6 +111,39 @@ def result_table(result: TableOutput) -> Table:
 def _result(row: TableRow) -> str:
     flaky = "; flaky" if row.flaky else ""
     return row.result + flaky + (f"; attempt {row.attempts}" if row.attempts > 1 else "")
+
+
+_CHANGES: Mapping[str, str] = {Change.BROKEN: "red", Change.FAILING_DIFFERENTLY: "red", Change.FIXED: "green"}
+
+
+def compare_text(found: CompareOutput) -> Group:
+    """Two trees: the pairs, then each case that does not simply pass still."""
+    pairs = grid("Runtime", "Suite", "Cases", "Note")
+    for pair in found.pairs:
+        cells = [pair.runtime_title, pair.suite, changes(pair.counts), pair.note]
+        pairs.add_row(*(text(cell, "red" if pair.broke else "") for cell in cells))
+    cases = grid("Change", "Runtime", "Suite", "Case", found.base.name, found.head.name)
+    for case in found.cases:
+        told = [case.runtime, case.suite, named(case), observed(case.base), observed(case.head)]
+        cases.add_row(text(words(case.change), _CHANGES.get(case.change, "")), *map(text, told))
+    return Group(text(sentence(found)), pairs, *([cases] if found.cases else []))
+
+
+def history_table(entries: Sequence[HistoryEntry]) -> Table:
+    """One case over trees, newest first."""
+    table = grid("Ended", "Tree", "Runtime", "Suite", "Outcome", "GPU", "Job", "Attempt")
+    for entry in entries:
+        failed = entry.failure_class is not None
+        outcome = f"{entry.outcome} ({entry.failure_class})" if failed else str(entry.outcome)
+        table.add_row(
+            text(moment(entry.ended_at) if entry.ended_at else ""),
+            text(entry.tree),
+            text(entry.runtime_title),
+            text(entry.suite),
+            text(outcome, "red" if failed else ""),
+            *(text(value) for value in (entry.gpu, entry.job, entry.attempt)),
+        )
+    return table
 
 
 def jobs_table(jobs: Sequence[JobOutput]) -> Table:

@@ -35,6 +35,12 @@ class Request:
     label: str | None
     work_package: str | None
     reason: str | None
+    dirty: bool = False
+    baseline: str | None = None
+    keyword: str = ""
+    cases: Sequence[str] = ()
+    only_failed_of: int | None = None
+    repeat: int = 1
 
 
 def make_job(request: Request, client: Client, folder: Path, note: Callable[[str], None]) -> JobInput:
@@ -43,25 +49,33 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
     Raises:
         UserError: the request does not fit together, or there is no checkout to take the rest from.
     """
-    if request.with_plain and not request.probes:
-        raise UserError("--with-plain goes with --probe: without one, every tree is plain already")
+    _check(request)
     probes = [_read_probe(file) for file in request.probes]
-    local = any(checkouts.is_own(ref) for ref in request.trees)
+    named = [*request.trees, *([request.baseline] if request.baseline else [])]
     checkout = None
-    if request.repository is None or not request.trees or local:
+    if request.repository is None or not request.trees or any(checkouts.is_own(ref) for ref in named):
         checkout = checkouts.read(folder)
     repository = request.repository
     if repository is None and checkout is not None:
         repository = repository_of(client, checkout, note)
     refs = _refs(request, checkout, note)
+    if request.dirty and checkout is not None:
+        probes = [_dirty_probe(checkout, note)]
+    trees = [(ref, probe) for ref in refs for probe in _with_plain(request, probes)]
+    if request.baseline is not None:
+        trees.insert(0, (checkout.resolve(request.baseline) if checkout else request.baseline, None))
     try:
         return JobInput(
             repository=repository or "",
-            trees=[TreeInput(ref=ref, probe=probe) for ref in refs for probe in _with_plain(request, probes)],
+            trees=[TreeInput(ref=ref, probe=probe) for ref, probe in trees],
             runtimes=list(request.runtimes) or None,
             suites=list(request.suites) or None,
             include=tuple(request.include),
             exclude=tuple(request.exclude),
+            keyword=request.keyword,
+            cases=tuple(request.cases),
+            only_failed_of=request.only_failed_of,
+            repeat=request.repeat,
             priority=request.priority,
             label=request.label,
             work_package=request.work_package,
@@ -72,12 +86,28 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
         raise UserError("; ".join(_complaint(problem["loc"], problem) for problem in error.errors())) from error
 
 
+def _check(request: Request) -> None:
+    if request.with_plain and not request.probes and not request.dirty:
+        raise UserError("--with-plain goes with --probe or --dirty: without one, every tree is plain already")
+    if request.dirty and (request.trees or request.probes):
+        raise UserError("--dirty means this checkout as it stands; leave out --tree and --probe, or leave out --dirty")
+
+
+def _dirty_probe(checkout: Checkout, note: Callable[[str], None]) -> bytes:
+    from service.cli.dirty import probe_of
+
+    dirt = probe_of(checkout)
+    if dirt.left_out:
+        note(f"submodules and nested repositories are left out of the probe: {', '.join(dirt.left_out)}")
+    return dirt.patch
+
+
 def _refs(request: Request, checkout: Checkout | None, note: Callable[[str], None]) -> list[str]:
     if checkout is None:
         return list(request.trees)
     if request.trees:
         return [checkout.resolve(ref) for ref in request.trees]
-    if checkout.changed:
+    if checkout.changed and not request.dirty:
         note(dirty(checkout))
     return [checkout.head]
 

@@ -27,25 +27,47 @@ _Runtimes = Annotated[
     _Many | None,
     typer.Option(help="Like py3.11-torch2.9.1-cu129-pl2.6.6. Default: the tree's.", show_default=False),
 ]
+_Dirty = Annotated[
+    bool,
+    typer.Option(
+        "--dirty", help="This checkout as it stands, untracked files too, as a probe on HEAD; nothing is touched."
+    ),
+]
+_Baseline = Annotated[
+    str | None, typer.Option(help="A commit, branch or tag to compare with: one tree more.", show_default=False)
+]
+_Cases = Annotated[
+    _Many | None,
+    typer.Option(help="Only this node id, or the file or class above; several are allowed.", show_default=False),
+]
+_OnlyFailed = Annotated[
+    int | None,
+    typer.Option(help="Only what failed in this job, per runtime and suite.", min=1, show_default=False),
+]
+_Repository = Annotated[
+    str | None,
+    typer.Option(help="A registered repository. Default: the one that this checkout belongs to.", show_default=False),
+]
 
 
 def submit(
     *,
-    repository: Annotated[
-        str | None,
-        typer.Option(
-            help="A registered repository. Default: the one that this checkout belongs to.", show_default=False
-        ),
-    ] = None,
+    repository: _Repository = None,
     tree: _Trees = None,
     probe: _Probes = None,
     with_plain: Annotated[bool, typer.Option("--with-plain", help="Each tree without a probe, too.")] = False,
+    dirty: _Dirty = False,
+    baseline: _Baseline = None,
     runtime: _Runtimes = None,
     suite: Annotated[_Many | None, typer.Option(help="Default: the tree's suites.", show_default=False)] = None,
     include: Annotated[
         _Many | None, typer.Option(help="Only cells whose name fits, like '*/py3.11-*/gate'.", show_default=False)
     ] = None,
     exclude: Annotated[_Many | None, typer.Option(help="No cells whose name fits.", show_default=False)] = None,
+    keyword: Annotated[str, typer.Option("-k", metavar="EXPR", help="Only cases that fit, as pytest's -k.")] = "",
+    case: _Cases = None,
+    only_failed_of: _OnlyFailed = None,
+    repeat: Annotated[int, typer.Option(help="Run each cell so many times, each with a result of its own.", min=1)] = 1,
     priority: Annotated[int, typer.Option(help="Higher goes first: -100 to 100.")] = 0,
     label: Annotated[str | None, typer.Option(help="A name for people.", show_default=False)] = None,
     work_package: Annotated[
@@ -73,6 +95,12 @@ def submit(
         label=label,
         work_package=work_package,
         reason=reason,
+        dirty=dirty,
+        baseline=baseline,
+        keyword=keyword,
+        cases=case or [],
+        only_failed_of=only_failed_of,
+        repeat=repeat,
     )
     _send(request, url, dry_run=dry_run, watch=watch, json=json)
 

@@ -17,6 +17,7 @@ from service.access.schemas import NewToken, TokenInput, TokenOutput
 from service.audit.schemas import AuditOutput
 from service.client.errors import ClientError, ProblemError, UnreachableError
 from service.client.events import Event, parse
+from service.compare.schemas import CompareOutput, HistoryEntry
 from service.hooks.schemas import ApproveInput, HookSecretOutput
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
 from service.repositories.schemas import RepositoryInput, RepositoryOutput
@@ -222,6 +223,28 @@ class Client:
                 return
             key, _, value = page.next.partition("=")
             query[key] = value
+
+    def compare(
+        self,
+        *,
+        repository: str | None = None,
+        base: str | None = None,
+        head: str | None = None,
+        job: int | None = None,
+        change: str | None = None,
+        after: str | None = None,
+        limit: int = 200,
+    ) -> CompareOutput:
+        """Two trees, case by case, with one page of the cases."""
+        query = {"repository": repository, "base": base, "head": head, "job": job, "change": change, "after": after}
+        return self._get(CompareOutput, "compare", **query, limit=limit)
+
+    def history(
+        self, repository: str, node_id: str, *, suite: str | None = None, before: int | None = None, limit: int = 50
+    ) -> Page[HistoryEntry]:
+        """What deciding attempts observed of a case, newest first."""
+        query = {"repository": repository, "node_id": node_id, "suite": suite, "before": before, "limit": limit}
+        return self._get(Page[HistoryEntry], "history", **query)
 
     def artifact(self, artifact: int) -> bytes:
         """An artifact's bytes."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from service import errors
 from service.jobs.schemas import JobInput, PlannedCell, PlanOutput, TreeInput, TreeOutput
-from service.matrix import config, expand
+from service.matrix import config, expand, selection
 from service.repositories.mirror import Mirror
 from service.settings import Settings
 from worker.messages import RuntimeSpec
@@ -53,6 +54,7 @@ class Plan:
                     runtime=cell.runtime.id,
                     suite=cell.suite.name,
                     kind=cell.suite.kind,
+                    selection=cell.suite.selection.title if cell.suite.selection else None,
                 )
                 for cell in self.cells
             ],
@@ -65,13 +67,18 @@ def mirror_of(settings: Settings, repository_id: int, url: str) -> Mirror:
     return Mirror(home, repository_id, url, settings.git_timeout_s)
 
 
-def plan(body: JobInput, mirror: Mirror, settings: Settings) -> Plan:
-    """The plan of a submission.
+Failed = Mapping[tuple[str, str], Sequence[str]]
+"""Node ids that failed in another job, by runtime and suite."""
+
+
+def plan(body: JobInput, mirror: Mirror, settings: Settings, failed: Failed | None = None) -> Plan:
+    """The plan of a submission; ``failed`` are the cases of the job that it names as ``only_failed_of``.
 
     Raises:
         RefRefused, CommitUnreachable, MirrorFailed, ProbeRefused: a tree cannot be had.
         ConfigurationMissing, ConfigurationInvalid: a tree's ``replaybench.toml`` cannot be used.
         RuntimeInvalid, SuiteUnknown, PatternUnmatched, MatrixEmpty, MatrixTooLarge: the matrix is wrong.
+        SelectionEmpty: nothing that failed is in the matrix.
     """
     runtimes = _runtimes(body)
     pinned = [_pin(tree, mirror, settings) for tree in body.trees]
@@ -96,11 +103,17 @@ def plan(body: JobInput, mirror: Mirror, settings: Settings) -> Plan:
         raise errors.MatrixEmpty(
             "no cell is left: name runtimes and suites, declare them in replaybench.toml, or exclude less"
         )
-    if len(cells) > settings.cell_cap:
-        raise errors.MatrixTooLarge(
-            f"{len(cells)} cells, and a job may have {settings.cell_cap}; name fewer trees, runtimes or suites"
+    cells = selection.narrow(cells, selection.Wish(body.keyword, body.cases, failed))
+    if not cells:
+        raise errors.SelectionEmpty(
+            f"only_failed_of {body.only_failed_of}: nothing that failed there is in a runtime and suite of this matrix"
         )
-    return Plan(body.repository, trees, tuple(cells))
+    if len(cells) * body.repeat > settings.cell_cap:
+        raise errors.MatrixTooLarge(
+            f"{len(cells) * body.repeat} cells, and a job may have {settings.cell_cap}; name fewer trees, runtimes or "
+            "suites, or repeat less"
+        )
+    return Plan(body.repository, trees, tuple(selection.repeated(cells, body.repeat)))
 
 
 def configuration(mirror: Mirror, commit: str) -> config.TreeConfig:

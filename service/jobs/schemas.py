@@ -19,6 +19,7 @@ MOST_NAMED = 200
 Pattern = Annotated[str, Field(min_length=1, max_length=400)]
 Patterns = Annotated[tuple[Pattern, ...], Field(max_length=MOST_NAMED)]
 RuntimeName = Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-cu129-pl2.6.6"])]
+NodeId = Annotated[str, Field(min_length=1, max_length=4000, examples=["tests/test_fit.py::test_parity[adam]"])]
 SuiteName = Annotated[str, Field(max_length=100)]
 
 
@@ -51,7 +52,9 @@ class TreeInput(Input):
 class JobInput(Input):
     """A commit plus a matrix. What is left out comes from the tree's ``replaybench.toml``.
 
-    ``include`` and ``exclude`` are shell patterns over the cells' names (``*/py3.11-*/gate``).
+    ``include`` and ``exclude`` are shell patterns over the cells' names (``*/py3.11-*/gate``). ``keyword`` (pytest's
+    ``-k``), ``cases`` (node ids, or the file or class above them) and ``only_failed_of`` (a job's number) make each
+    cell run a selection of its suite, which its table says; ``repeat`` makes each cell that many times.
     """
 
     model_config = ConfigDict(
@@ -79,6 +82,10 @@ class JobInput(Input):
     suites: Annotated[list[SuiteName], Field(max_length=MOST_NAMED)] | None = None
     include: Patterns = ()
     exclude: Patterns = ()
+    keyword: Annotated[str, Field(max_length=1000)] = ""
+    cases: Annotated[tuple[NodeId, ...], Field(max_length=1000)] = ()
+    only_failed_of: Id | None = None
+    repeat: Annotated[int, Field(ge=1, le=100)] = 1
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     label: Annotated[str, Field(max_length=200)] | None = None
     work_package: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")] | None = None
@@ -104,6 +111,7 @@ class PlannedCell(Output):
     runtime: str
     suite: str
     kind: str
+    selection: str | None = None
 
 
 class PlanOutput(Output):
@@ -118,6 +126,7 @@ class CellOutput(Output):
     """A cell as it stands. ``attempt`` is the id (URL) of the attempt shown: the one under way, else the deciding one,
     else the latest. ``counts`` maps outcomes to cases of that attempt; ``collected`` is how many it was to run.
     ``waiting_reason`` says why a queued cell still waits, where more is known than that workers are busy.
+    ``selection`` says what of its suite it runs, where that is not the whole; ``run`` is its number among repetitions.
     """
 
     id: int
@@ -129,6 +138,8 @@ class CellOutput(Output):
     runtime_title: str
     suite: str
     kind: str
+    selection: str | None = None
+    run: int = 1
     state: CellState
     verdict: Verdict | None
     revision: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, func, select
 from sqlalchemy.orm import Session, joinedload
@@ -16,7 +17,7 @@ from service.results.evidence import gpu_of
 from service.results.flaky import flaky_cells
 from service.schemas import Page
 from service.states import AttemptState, CellState
-from worker.messages import RuntimeSpec, Verdict
+from worker.messages import RuntimeSpec, Selection, Verdict, decode
 
 
 def list_jobs(session: Session, before: int | None = None, limit: int = 50) -> Page[JobOutput]:
@@ -76,6 +77,12 @@ def get_cell(session: Session, cell_id: int) -> CellOutput:
     return _outputs(session, rows)[0]
 
 
+def selection_of(suite_spec: Mapping[str, Any]) -> str | None:
+    """What of its suite a cell runs, in words; ``None`` where it is the whole."""
+    found = suite_spec.get("selection")
+    return decode(Selection, found).title if found else None
+
+
 def snapshot(session: Session, job_id: int, since: int) -> Snapshot | None:
     """What changed in a job after a revision, or ``None`` if nothing did. ``since`` 0 gives all of it.
 
@@ -133,6 +140,8 @@ def _outputs(session: Session, rows: Sequence[Row[Cell, Tree, Attempt, str]]) ->
             runtime_title=RuntimeSpec.parse(cell.runtime).title,
             suite=cell.suite,
             kind=cell.kind,
+            selection=selection_of(cell.suite_spec),
+            run=cell.suite_spec.get("run", 1),
             state=cell.state,
             verdict=cell.verdict,
             revision=cell.revision,

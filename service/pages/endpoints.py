@@ -1,4 +1,4 @@
-"""The pages: latest jobs, a job's matrix, a cell's cases and log, the workers."""
+"""The pages: latest jobs, a job's matrix, a cell's cases and log, a comparison, a case's history, the workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from service.compare import history as histories
+from service.compare import views as comparisons
+from service.compare.comparison import MEANING, Change
+from service.compare.cursor import Cursor
+from service.compare.endpoints import After, RepositoryName, TreeName
 from service.dependencies import ReadSession, SettingsDep, signed_in
 from service.errors import NotFound
 from service.jobs import views as jobs
@@ -15,6 +20,7 @@ from service.pages.render import STATIC, page
 from service.pages.route import PageRoute
 from service.results import views as results
 from service.results.schemas import AttemptOutput
+from service.schemas import MOST_ID
 from service.workers import views as workers
 from worker.messages import Outcome
 
@@ -77,6 +83,43 @@ def _shown(attempts: list[AttemptOutput], wanted: int | None) -> AttemptOutput |
 def _filter(attempt: int, outcome: Outcome | None, *, last: bool) -> str:
     chosen = {"attempt": str(attempt), "outcome": outcome or "", "last": "" if last else "false"}
     return urlencode({key: value for key, value in chosen.items() if value})
+
+
+@inside.get("/compare")
+def compare(
+    request: Request,
+    session: ReadSession,
+    repository: RepositoryName = None,
+    base: TreeName = None,
+    head: TreeName = None,
+    job: Annotated[int | None, Query(ge=1)] = None,
+    change: Change | None = None,
+    after: After = None,
+) -> Response:
+    """Two trees, case by case."""
+    question = comparisons.Question(repository, base, head, job)
+    listing = comparisons.Listing(change, Cursor.parse(after) if after else None, CASES_A_PAGE)
+    found = comparisons.compare(session, question, listing)
+    asked = {"repository": found.repository, "job": job, "base": found.base.name, "head": found.head.name}
+    query = urlencode({key: value for key, value in asked.items() if value is not None})
+    trees = jobs.get_job(session, job).trees if job is not None else []
+    values: dict[str, Any] = {"found": found, "change": change, "query": query, "trees": trees}
+    return page(request, "compare.html", **values, meaning=MEANING, paged=after is not None)
+
+
+@inside.get("/history")
+def history(
+    request: Request,
+    session: ReadSession,
+    case: Annotated[int, Query(ge=1, le=MOST_ID)],
+    before: Annotated[int | None, Query(ge=1, le=MOST_ID)] = None,
+) -> Response:
+    """Over trees, the case that an observation is of."""
+    repository, suite, node_id = histories.named(session, case)
+    found = histories.history(session, repository, node_id, suite, before, CASES_A_PAGE)
+    query = urlencode({"repository": repository, "suite": suite, "node_id": node_id})
+    values: dict[str, Any] = {"repository": repository, "node_id": node_id, "suite": suite, "entries": found}
+    return page(request, "history.html", **values, query=query, case=case, first=before is None)
 
 
 @inside.get("/workers")

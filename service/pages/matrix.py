@@ -36,11 +36,11 @@ class Matrix:
 
 def arrange(cells: Sequence[CellOutput]) -> Matrix:
     """The table of a job's cells. A runtime's title names lightning only where the job varies it."""
-    suites = tuple(dict.fromkeys(cell.suite for cell in cells))
+    suites = tuple(dict.fromkeys(_column(cell) for cell in cells))
     varied = len({_lightning(cell.runtime) for cell in cells}) > 1
     grid: dict[str, dict[str, dict[str, CellOutput]]] = {}
     for cell in cells:
-        grid.setdefault(cell.tree, {}).setdefault(cell.runtime, {})[cell.suite] = cell
+        grid.setdefault(cell.tree, {}).setdefault(cell.runtime, {})[_column(cell)] = cell
     groups = (
         TreeGroup(tree, tuple(_row(by_suite, suites, varied=varied) for by_suite in runtimes.values()))
         for tree, runtimes in grid.items()
@@ -53,6 +53,12 @@ def _row(by_suite: dict[str, CellOutput], suites: Sequence[str], *, varied: bool
     lightning = _lightning(first.runtime)
     title = f"{first.runtime_title} / lightning {lightning}" if varied and lightning else first.runtime_title
     return Row(first.runtime, title, tuple(by_suite.get(suite) for suite in suites))
+
+
+def _column(cell: CellOutput) -> str:
+    """A cell's suite, with its number where it is repeated: ``gate#2``."""
+    number = f"#{cell.run}"
+    return f"{cell.suite}{number}" if cell.name.endswith(number) else cell.suite
 
 
 def _lightning(runtime: str) -> str | None:

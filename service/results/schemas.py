@@ -81,8 +81,9 @@ class TableRow(Output):
     """One row of a table, made from stored attempts.
 
     ``result`` reads like ``18 failed, 9 passed``; ``skip_reasons`` maps reasons to how many cases gave them; ``flaky``
-    says that earlier attempts of the cell disagree on a case; ``digest`` is the SHA-256 over what the row says of the
-    attempt's cases.
+    says that earlier attempts of the cell disagree on a case; ``selection`` says what of the suite was run, where that
+    is not the whole, ``run`` which of the cell's repetitions it is; ``digest`` is the SHA-256 over what the row says
+    of the attempt's cases.
     """
 
     cell: int
@@ -91,6 +92,8 @@ class TableRow(Output):
     runtime: str
     lightning: str | None
     suite: str
+    selection: str | None = None
+    run: int = 1
     result: str
     verdict: Verdict | None
     counts: dict[str, int]

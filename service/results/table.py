@@ -54,6 +54,8 @@ def columns(table: TableOutput) -> list[tuple[str, str]]:
         ("Runtime", "runtime"),
         *([("Lightning", "lightning")] if len(table.lightnings) > 1 else []),
         *([("Suite", "suite")] if len(table.suites) > 1 else []),
+        *([("Run", "run")] if any(row.run > 1 for row in table.rows) else []),
+        *([("Only", "selection")] if any(row.selection for row in table.rows) else []),
         ("Result", "result"),
         ("Duration", "duration"),
         *([("GPU", "gpu")] if any(row.gpu for row in table.rows) else []),
@@ -68,6 +70,8 @@ def cells(table: TableOutput, row: TableRow) -> list[str]:
         "runtime": row.runtime,
         "lightning": row.lightning or "",
         "suite": row.suite,
+        "run": str(row.run),
+        "selection": row.selection or "",
         "result": (row.result or "waiting") + (" (flaky)" if row.flaky else ""),
         "duration": duration(row.duration_s),
         "gpu": row.gpu or "",
@@ -91,16 +95,16 @@ def markdown(table: TableOutput) -> str:
     """The table as Markdown; where the job says something of itself, that stands below."""
     lines = [[heading for heading, _ in columns(table)], ["---" for _ in columns(table)]]
     lines += [cells(table, row) for row in table.rows]
-    told = f"\n{_escape(table.detail)}\n" if table.detail else ""
-    return "".join("| " + " | ".join(_escape(text) for text in line) + " |\n" for line in lines) + told
+    told = f"\n{escape(table.detail)}\n" if table.detail else ""
+    return "".join("| " + " | ".join(escape(text) for text in line) + " |\n" for line in lines) + told
 
 
 def text_csv(table: TableOutput) -> str:
     """The table as CSV, with every column and the counts apart."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
-    fields = ("tree", "runtime", "lightning", "suite", "result", "verdict", "duration_s", "gpu", "flaky", "attempts",
-              "attempt", "digest")  # fmt: skip
+    fields = ("tree", "runtime", "lightning", "suite", "run", "selection", "result", "verdict", "duration_s", "gpu",
+              "flaky", "attempts", "attempt", "digest")  # fmt: skip
     writer.writerow([*fields, *Outcome])
     for row in table.rows:
         values = [getattr(row, field) for field in fields]
@@ -113,7 +117,8 @@ def _plain(value: object) -> str:
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """A text as one cell of a Markdown table, in which it stays a text."""
     return " ".join(MARKUP.sub(r"\\\1", text).split()) or " "
 
 

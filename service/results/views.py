@@ -123,6 +123,8 @@ def _row(
         runtime=cell.runtime_title,
         lightning=RuntimeSpec.parse(cell.runtime).lightning,
         suite=cell.suite,
+        selection=cell.selection,
+        run=cell.run,
         result=table.result(cell.counts, cell.verdict, cell.detail) or str(cell.state),
         verdict=cell.verdict,
         counts=cell.counts,

@@ -138,7 +138,7 @@ def test_reading_can_be_public(tmp_path: Path, database_url: str, broker_url: st
 def test_health_needs_no_token_and_tells_nothing(service: RunningService) -> None:
     """A status, a version and the contract's number."""
     found = httpx.get(f"{service.url}/api/v1/health").json()
-    assert found == {"status": "ok", "version": found["version"], "contract": 1}
+    assert found == {"status": "ok", "version": found["version"], "contract": 2}
 
 
 def test_the_tokens_files_are_their_owners_alone(service: RunningService) -> None:

@@ -58,6 +58,8 @@ def test_the_help_lists_every_command() -> None:
         "submit",
         "watch",
         "table",
+        "compare",
+        "history",
         "cancel",
         "rerun",
         "jobs",
@@ -100,6 +102,32 @@ def test_probes_go_on_each_tree_and_plain_ones_beside_them(cli: Cli, repo: GitRe
     assert trees("--with-plain") == [False, True]
 
 
+def test_a_dirty_checkout_is_a_probe_and_a_baseline_goes_first(cli: Cli, repo: GitRepository) -> None:
+    """The service takes the probe as it is, so an untracked file is tested."""
+    repo.commit("second", more="x")
+    (repo.path / "tests/test_new.py").write_text("def test_new(): pass\n")
+    done = cli("submit", "--dirty", "--baseline", "HEAD~1", "--suite", "unit", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "differs from its commit" not in done.stderr
+    before, now = json.loads(done.stdout)["trees"]
+    assert before == repo.git("rev-parse", "--short=7", "HEAD~1").strip()
+    assert now.startswith(repo.git("rev-parse", "--short=7", "HEAD").strip() + "+probe:")
+    assert repo.git("status", "--porcelain").strip() == "?? tests/test_new.py"
+    assert "--dirty means this checkout" in cli("submit", "--dirty", "--tree", "main").stderr
+
+
+def test_a_part_of_a_suite_is_asked_for_and_the_table_says_so(
+    cli: Cli, service: RunningService, registered: GitRepository
+) -> None:
+    done = cli("submit", "--suite", "unit", "-k", "one", "--case", "t::a", "--repeat", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    assert sum(json.loads(done.stdout)["cells"].values()) == 2
+    table = cli("table", "1").stdout
+    assert "Run" in table
+    assert "1 case, -k 'one'" in table
+    assert "no case of that job" in cli("submit", "--only-failed-of", "1").stderr
+
+
 def test_jobs_repositories_and_workers_are_listed(cli: Cli, service: RunningService, repo: GitRepository) -> None:
     assert cli("repos", "add", "demo", str(repo.path)).stdout == f"registered {repo.path} as demo\n"
     service.submit("demo", "main", suites=["unit"], label="[red]not markup")
@@ -116,6 +144,31 @@ def test_a_table_in_every_form(cli: Cli, service: RunningService, registered: Gi
         assert "1 failed, 1 passed" in cli("table", "1", "--format", form).stdout, form
     assert "| Tree | Runtime | Result |" in cli("table", "1", "--format", "markdown").stdout
     assert json.loads(cli("table", "1", "--format", "json").stdout)["job"] == 1
+
+
+def test_a_comparison_exits_with_what_became_of_the_cases(
+    cli: Cli, service: RunningService, registered: GitRepository
+) -> None:
+    """1 when something broke, 0 when nothing did, 2 when not all could be compared; in every form."""
+    one, two = registered.git("rev-parse", "HEAD").strip()[:7], registered.commit("second", more="x")[:7]
+    service.submit("demo", one, two, suites=["unit"])
+    assert cli("compare", one, two).returncode == 2
+    service.driver().must_claim().run({"t::a": Outcome.PASSED, "t::b": Outcome.PASSED})
+    service.driver().must_claim().run({"t::a": Outcome.FAILED, "t::b": Outcome.PASSED})
+    done = cli("compare", one, two)
+    assert done.returncode == 1
+    assert f"{one} to {two}: 1 broken, 1 still passing" in done.stdout
+    assert cli("compare", two, one, "--format", "markdown").returncode == 0
+    assert json.loads(cli("compare", "--job", "1", "--format", "json").stdout)["counts"]["broken"] == 1
+    assert "compare needs two trees, A and B, or --job" in cli("compare", one).stderr
+
+
+def test_a_cases_history_is_listed(cli: Cli, service: RunningService, registered: GitRepository) -> None:
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().run({"t::a": Outcome.FAILED})
+    assert "failed" in cli("history", "t::a").stdout
+    assert json.loads(cli("history", "t::a", "--json").stdout)[0]["job"] == 1
+    assert "no deciding attempt has observed this case" in cli("history", "t::b").stderr
 
 
 def test_cancel_and_rerun(cli: Cli, service: RunningService, registered: GitRepository) -> None:

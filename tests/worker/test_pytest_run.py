@@ -24,6 +24,7 @@ from worker.messages import (
     Outcome,
     ProcessEndedEvent,
     ProcessStartedEvent,
+    Selection,
     SuiteSpec,
 )
 from worker.output_log import OutputLog
@@ -419,3 +420,45 @@ def test_2(): pass
 """
     with pytest.raises(InfrastructureFault, match="events cannot be written: File too large"):
         run_suite(source)
+
+
+SEVERAL = """
+import pytest
+
+@pytest.mark.parametrize("x", ["a::b", "c"])
+def test_many(x): pass
+
+def test_other(): pass
+
+class TestIn:
+    def test_in(self): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("selection", "names"),
+    [
+        (Selection(cases=("test_it.py::test_many[a::b]",)), {"b]"}),
+        (Selection(cases=("test_it.py::test_many",)), {"b]", "test_many[c]"}),
+        (Selection(cases=("test_it.py::TestIn", "test_it.py::test_other")), {"test_in", "test_other"}),
+        (Selection(cases=("test_it.py",), keyword="not many"), {"test_in", "test_other"}),
+        (Selection(keyword="other"), {"test_other"}),
+    ],
+)
+def test_a_selection_runs_only_what_it_names(run_suite: Runner, selection: Selection, names: set[str]) -> None:
+    """A node id, the function, class or file above it, pytest's -k, and both together."""
+    ran = run_suite(SEVERAL, selection=selection)
+    assert set(ran.outcomes) == names
+    assert set(ran.outcomes.values()) == {"passed"}
+    assert ran.processes[0].collected == len(names)
+
+
+def test_a_selection_comes_on_top_of_the_suites_own_keyword(run_suite: Runner) -> None:
+    ran = run_suite(SEVERAL, keyword="other or in", selection=Selection(keyword="not in"))
+    assert set(ran.outcomes) == {"test_other"}
+
+
+def test_a_selected_case_that_is_not_there_does_not_pass_in_silence(run_suite: Runner) -> None:
+    ran = run_suite(SEVERAL, selection=Selection(cases=("test_it.py::test_other", "test_it.py::test_gone")))
+    assert ran.outcomes == {"test_other": "passed", "test_gone": "not-observed"}
+    assert ran.case("test_gone").message == "selected, but the suite collects no such case"

@@ -2,7 +2,8 @@
 
 One file alone in its folder, loaded by ``-p replaybench_plugin``: Python 3.9 or newer, the standard library and pytest
 only. ``REPLAYBENCH_EVENTS`` names the file that the lines are appended to; without it the plugin does nothing.
-``REPLAYBENCH_SELECT`` may name a JSON file of [node id, occurrence] pairs; then only these cases run. Lines are ASCII,
+``REPLAYBENCH_SELECT`` may name a JSON file of [node id, occurrence] pairs; then only these cases run. An occurrence of
+null means all, and then the id may also be that of a file, a class or a function with parameters. Lines are ASCII,
 so that NUL and lone surrogates survive. A case's key is its place in the collection, not its id: ids may repeat.
 
 This file must never make a run fail that would pass without it.
@@ -103,6 +104,13 @@ def _jsonable(value: Any, most: int = _EVIDENCE) -> Any:
     return _safely(as_json, as_text)
 
 
+def _meanings(node_id: str) -> List[str]:  # noqa: UP006
+    """The ids by which a case may be selected: its own, then the function, the classes and the file that hold it."""
+    path, colons, rest = node_id.partition("::")
+    names = rest.partition("[")[0].split("::") if colons else []
+    return [node_id] + ["::".join([path] + names[:count]) for count in range(len(names), -1, -1)]  # noqa: RUF005
+
+
 class _Case:
     """What is known of the case under way."""
 
@@ -195,17 +203,26 @@ class _Writer:
         yield
         seen: Dict[str, int] = {}  # noqa: UP006
         kept, left = [], []
+        missing = {node_id for node_id, occurrence in self.selection or () if occurrence is None}
         for item in items:
             occurrence = seen.get(item.nodeid, 0)
             seen[item.nodeid] = occurrence + 1
-            if self.selection is None or (item.nodeid, occurrence) in self.selection:
+            meant = self.meant(item.nodeid)
+            missing.difference_update(meant)
+            if self.selection is None or (item.nodeid, occurrence) in self.selection or meant:
                 self.occurrences.setdefault(id(item), []).append(occurrence)
                 kept.append(item)
             else:
                 left.append(item)
+        if missing:
+            self.write("missing", ids=sorted(missing))
         if left:
             items[:] = kept
             config.hook.pytest_deselected(items=left)
+
+    def meant(self, node_id: str) -> List[str]:  # noqa: UP006
+        """The selected ids that mean a case, whichever occurrence it is."""
+        return [name for name in _meanings(node_id) if (name, None) in self.selection] if self.selection else []
 
     def pytest_collection_finish(self, session: Any) -> None:
         cases = []
