@@ -25,9 +25,7 @@ log = structlog.get_logger()
 
 router = APIRouter(tags=["hooks"])
 inside = APIRouter(prefix="/api/v1", tags=["hooks"], dependencies=[Depends(signed_in)])
-secrets = APIRouter(
-    prefix="/api/v1/repositories/{name}/hook-secrets", tags=["hooks"], dependencies=[Depends(is_admin)]
-)
+secrets = APIRouter(prefix="/api/v1/repositories/{name}/hook-secrets", tags=["hooks"], dependencies=[Depends(is_admin)])
 
 Limit = Annotated[int, Query(ge=1, le=500)]
 
@@ -115,9 +113,7 @@ def redeliver(delivery: Id, database: DatabaseDep, caller: CallerDep, planner: P
 
 
 @inside.post("/jobs/{job}/approve")
-def approve(
-    job: Id, body: ApproveInput, database: DatabaseDep, caller: CallerDep, planner: PlannerDep
-) -> JobOutput:
+def approve(job: Id, body: ApproveInput, database: DatabaseDep, caller: CallerDep, planner: PlannerDep) -> JobOutput:
     """Lets a job of a fork's pull request run, for this commit alone. The audit has the token that said so."""
     with database.write() as session:
         service.approve(session, job, body.approved_by or caller.name)

@@ -56,7 +56,7 @@ def keep(session: Session, caller: Caller, key: str, body: JobInput, settings: S
     return row
 
 
-def _row(caller: Caller, key: str) -> Select[tuple[IdempotencyKey]]:
+def _row(caller: Caller, key: str) -> Select[IdempotencyKey]:
     return select(IdempotencyKey).where(IdempotencyKey.caller == caller.key, IdempotencyKey.key == key)
 
 

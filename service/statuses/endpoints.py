@@ -67,6 +67,7 @@ def redeliver(number: Id, database: DatabaseDep, caller: CallerDep) -> StatusOut
         session.flush()
         return views.get_status(session, number)
 
+
 router = APIRouter()
 router.include_router(inside)
 router.include_router(forge)

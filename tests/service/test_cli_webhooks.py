@@ -181,5 +181,6 @@ def test_the_page_has_pages(service: RunningService, repo: GitRepository, server
     first = reader.get("/notifications").text
     assert first.count('id="status-') == first.count('id="event-') == 30
     for kind, row in (("statuses", "status"), ("events", "event")):
-        (link,) = [part.split('"')[0] for part in first.split('href="')[1:] if part.startswith(f"/notifications?{kind}_")]
+        links = [part.split('"')[0] for part in first.split('href="')[1:]]
+        (link,) = [part for part in links if part.startswith(f"/notifications?{kind}_")]
         assert reader.get(link).text.count(f'id="{row}-') == 1
