@@ -43,6 +43,7 @@ def compare(
         int | None, typer.Option(help="Only this job's attempts; its own trees by default.", min=1, show_default=False)
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TEXT,
+    json: Json = False,
     repository: Repository = None,
     url: Url = None,
 ) -> None:
@@ -57,7 +58,7 @@ def compare(
     with connect(url) as client:
         name = repository if repository or job else _here(client)
         found = _whole(client, name, base, head, job)
-    if form is Format.JSON:
+    if json or form is Format.JSON:
         typer.echo(found.model_dump_json(indent=2))
     elif form is Format.MARKDOWN:
         from service.compare.markdown import markdown

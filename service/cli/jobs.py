@@ -33,6 +33,7 @@ def table(
     job: JobId,
     *,
     form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.TEXT,
+    json: Json = False,
     url: Url = None,
 ) -> None:
     """Print a job's table."""
@@ -41,6 +42,7 @@ def table(
     from service.cli.render import result_table
 
     with connect(url) as client:
+        form = Format.JSON if json else form
         if form is Format.TEXT:
             result = client.table(job)
             output.show(result, result_table(result), json=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import typer
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 from rich.console import Console, RenderableType
 from rich.text import Text
 
@@ -41,10 +42,12 @@ def note(text: str) -> None:
     typer.echo(f"note: {clean(text)}", err=True)
 
 
-def show(value: BaseModel | Sequence[BaseModel], readable: RenderableType, *, json: bool) -> None:
+def show(
+    value: BaseModel | Sequence[BaseModel] | Mapping[str, object], readable: RenderableType, *, json: bool
+) -> None:
     """Prints a result, for a program or for a person."""
     if json:
-        typer.echo(value.model_dump_json(indent=2) if isinstance(value, BaseModel) else _list(value))
+        typer.echo(to_json(value, indent=2).decode())
     elif isinstance(readable, str):
         typer.echo(clean(readable))
     else:
@@ -70,10 +73,6 @@ def refusing() -> Iterator[None]:
         key = ".".join(map(str, problem["loc"])) or "the arguments"
         value = "" if not SECRET.isdisjoint(problem["loc"]) else f" {problem['input']!r}"
         raise UserError(f"{key}{value}: {problem['msg']}") from error
-
-
-def _list(values: Sequence[BaseModel]) -> str:
-    return TypeAdapter(list[BaseModel]).dump_json(list(values), indent=2, serialize_as_any=True).decode()
 
 
 def text(value: object, style: str = "") -> Text:

@@ -81,7 +81,7 @@ def forge(
         wanted = _forge(forge, api_url, project, credential)
         if remove:
             client.remove_forge(name)
-            output.say(f"the commits of {name} get no statuses any more")
+            output.show({"removed": name}, f"the commits of {name} get no statuses any more", json=json)
             return
         found = client.set_forge(name, wanted) if wanted is not None else _known(client.repositories(), name)
     readable = f"{found.forge}: {found.project} at {found.api_url}, credential {found.credential}"

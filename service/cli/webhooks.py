@@ -115,14 +115,14 @@ def enable(webhook: Number, *, json: Json = False, url: Url = None) -> None:
 
 
 @app.command()
-def remove(webhook: Number, *, url: Url = None) -> None:
+def remove(webhook: Number, *, json: Json = False, url: Url = None) -> None:
     """Forget a webhook with its deliveries."""
     from service.cli import output
     from service.cli.connect import connect
 
     with connect(url) as client:
         client.remove_webhook(webhook)
-    output.say(f"webhook {webhook} is forgotten")
+    output.show({"removed": webhook}, f"webhook {webhook} is forgotten", json=json)
 
 
 def _secret(option: str | None) -> str | None:
