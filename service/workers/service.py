@@ -98,9 +98,16 @@ def claim(session: Session, body: Claim, settings: Settings) -> Assignment | Non
     """
     worker = seen(session, body.worker, body.boot)
     capabilities = decode(Capabilities, worker.capabilities)
+    passed = []
     for cell_id in _due(session, capabilities, set(body.free_devices)):
         statement = select(Cell).where(Cell.id == cell_id, Cell.state == CellState.QUEUED)
         cell = session.scalar(statement.with_for_update(skip_locked=True, of=Cell))
+        if cell is not None:
+            return _grant(session, cell, worker, settings)
+        passed.append(statement)
+    # Whoever held these may not have claimed them: the sweep says of a cell why it waits. So wait for it and look again.
+    for statement in passed:
+        cell = session.scalar(statement.with_for_update(of=Cell))
         if cell is not None:
             return _grant(session, cell, worker, settings)
     return None

@@ -65,6 +65,8 @@ def scope_of(method: str, path: str) -> str:
         return "worker"
     if path.startswith(("/api/v1/tokens", "/api/v1/audit")):
         return "admin"
+    if method != "GET" and path.startswith(("/api/v1/webhooks", "/api/v1/repositories/")):  # they hold credentials
+        return "submit" if path.endswith("/redeliver") else "admin"
     return "read" if method == "GET" else "submit"
 
 

@@ -47,7 +47,11 @@ def test_what_shows_something_does_so_as_json(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("replaybench com", {"compare"}), ("replaybench repos ho", {"hook-secret"}), ("replaybench jobs --l", {"--limit"})],
+    [
+        ("replaybench com", {"compare"}),
+        ("replaybench repos ho", {"hook-secret"}),
+        ("replaybench jobs --l", {"--limit"}),
+    ],
 )
 def test_a_shell_completes_commands_and_options(typed: str, offered: set[str]) -> None:
     asked = {"_REPLAYBENCH_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import redis
-from sqlalchemy import update
+from sqlalchemy import select, text, update
 
 from service.clock import now
-from service.models import Attempt
+from service.models import Attempt, Cell
 from tests.support import running_service
 from tests.support.repository import PYTHON, GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
@@ -219,3 +219,33 @@ def test_what_a_broken_worker_says_is_no_500(service: RunningService) -> None:
     for path, change in wrong:
         answer = service.worker_http.post(f"/api/v1/worker/{path}", json={**whole[path], **change})
         assert answer.status_code in (200, 409, 422), (path, change, answer.text)
+
+
+def test_a_cell_that_somebody_else_writes_to_is_claimed_when_they_are_done(
+    service: RunningService, registered: GitRepository
+) -> None:
+    """The sweep says of a cell why it waits; a claim at that moment must not go away with nothing."""
+    service.submit("demo", "main")
+    driver = service.driver()
+    with ThreadPoolExecutor(1) as pool:
+        with service.database.write() as session:
+            cell = session.scalars(select(Cell).with_for_update(of=Cell)).one()
+            cell.waiting_reason = "it is looked at"
+            session.flush()
+            claimed = pool.submit(driver.claim)
+            assert_waits(service, claimed)
+        assert claimed.result(30) is not None
+
+
+def assert_waits(service: RunningService, claimed: Future[Any]) -> None:
+    """The claim has reached the lock: on SQLite it waits for the only writer, on Postgres for the row."""
+    if service.database.embedded:
+        return
+
+    def blocked() -> bool:
+        with service.database.read() as other:
+            waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            return bool(other.scalar(waiting)) or claimed.done()
+
+    wait_for(blocked, "the claim to wait for the row")
+    assert not claimed.done()
