@@ -14,6 +14,8 @@ from service.errors import ServiceError
 MEDIA = "application/problem+json"
 BY_FRAMEWORK = {"method-not-allowed": 405, "http-400": 400}
 """Codes without a class of their own: `service.error_handlers` makes them of what Starlette refuses."""
+NAMING = {"/api/v1/compare", "/api/v1/history", "/api/v1/statuses"}
+"""Lists whose query names something that may not be there."""
 METHODS = ("get", "put", "post", "delete", "patch")
 
 
@@ -52,7 +54,7 @@ def _statuses(path: str, method: str, operation: dict[str, Any]) -> Iterator[int
         yield 503
         return
     yield from (401, 422, 500, 503)
-    if method != "get" or "{" in path:
+    if method != "get" or "{" in path or path in NAMING:
         yield 404
     if "416" in operation["responses"]:
         yield 416

@@ -105,7 +105,7 @@ def claim(session: Session, body: Claim, settings: Settings) -> Assignment | Non
         if cell is not None:
             return _grant(session, cell, worker, settings)
         passed.append(statement)
-    # Whoever held these may not have claimed them: the sweep says of a cell why it waits. So wait for it and look again.
+    # Whoever held these need not have claimed them: the sweep says of a cell why it waits. So look again, and wait.
     for statement in passed:
         cell = session.scalar(statement.with_for_update(of=Cell))
         if cell is not None:
