@@ -74,7 +74,7 @@ def _fill_cases(database: Database, attempts: int, cases: int) -> None:
                 INSERT INTO cases (attempt_id, process, node_id, node_digest, occurrence, outcome, last, failure_class,
                                    duration_s, message, traceback, properties, evidence, cleaned)
                 SELECT attempt, 1, 'tests/test_parity.py::test_case[' || number || ']',
-                       encode(sha256(('case' || number)::bytea), 'hex'), 0,
+                       encode(sha256(('tests/test_parity.py::test_case[' || number || ']')::bytea), 'hex'), 0,
                        CASE WHEN number % 10 = 0 THEN 'failed' ELSE 'passed' END, true,
                        CASE WHEN number % 10 = 0 THEN 'assertion' END, 0.01,
                        CASE WHEN number % 10 = 0 THEN 'AssertionError: 1 == 2' ELSE '' END, '', '{}', NULL, false

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 # Before this folder, where this very file would be found as the package.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -70,7 +71,8 @@ def served(database_url: str | None = None, **environment: str) -> Iterator[Runn
         upgrade(settings.database)
         known = tokens.ensure(data)
         env = {**os.environ, "PYTHONPATH": str(ROOT), "REPLAYBENCH_DATA_DIR": str(data), "BROKER_URL": broker_url,
-               "DATABASE_URL": settings.database, "REPLAYBENCH_LOG_LEVEL": "warning", **environment}  # fmt: skip
+               "DATABASE_URL": settings.database, "REPLAYBENCH_LOG_LEVEL": "warning", "REPLAYBENCH_TOKEN_RATE": "0",
+               **environment}  # fmt: skip
         command = [sys.executable, "-m", "service.cli.main", "serve", "--port", str(port)]
         process = subprocess.Popen(command, cwd=ROOT, env=env)
         people, workers = ({"Authorization": f"Bearer {token}"} for token in (known.submit, known.worker))
@@ -228,10 +230,13 @@ def lists_part(options: Options) -> dict[str, Any]:
         token = tokens.ensure(it.settings.data_dir).submit
         attempt = jobs * 25
         after = attempt * cases - cases // 2
+        case = urlencode({"repository": "demo", "node_id": "tests/test_parity.py::test_case[77]"})
         paths = ["/api/v1/jobs?limit=50", f"/api/v1/jobs?limit=50&before={jobs // 2 + 1}", f"/api/v1/jobs/{jobs}/cells",
                  f"/api/v1/jobs/{jobs}/table", f"/api/v1/attempts/{attempt}/cases",
                  f"/api/v1/attempts/{attempt}/cases?after={after}", f"/api/v1/attempts/{attempt}/cases?outcome=failed",
-                 f"/api/v1/attempts/{attempt}/cases?last=false", "/", f"/jobs/{jobs}", f"/cells/{attempt}"]  # fmt: skip
+                 f"/api/v1/attempts/{attempt}/cases?last=false", "/", f"/jobs/{jobs}", f"/cells/{attempt}",
+                 f"/api/v1/history?{case}", f"/api/v1/history?{case}&before={after}",
+                 f"/api/v1/history?{case}&suite=suite3", f"/history?case={after}"]  # fmt: skip
         found = {
             path: asyncio.run(storm(it.settings.port, [Hit("GET", path, token)], 1, options.seconds)) for path in paths
         }
