@@ -122,6 +122,11 @@ def configuration(mirror: Mirror, commit: str) -> config.TreeConfig:
     Raises:
         ConfigurationMissing, ConfigurationInvalid: its ``replaybench.toml`` cannot be used.
     """
+    size = mirror.size(commit, config.FILE)
+    if size is not None and size > config.MOST_BYTES:
+        raise errors.ConfigurationInvalid(
+            f"{config.FILE} of {commit[:12]} has {size} bytes, and {config.MOST_BYTES} are read; make it shorter"
+        )
     content = mirror.read(commit, config.FILE)
     if content is None:
         raise errors.ConfigurationMissing(

@@ -22,9 +22,12 @@ MOST_RULES = 50
 LONGEST_PATTERN = 200
 MOST_STARS = 4
 LONGEST_RUNTIME = 200
+MOST_BYTES = 64 * 1024
+"""Of a file. Its author may be anybody who opens a pull request, and reading TOML may take the square of its length."""
 KIND = re.compile(r"[a-z][a-z0-9_-]*(\.[1-9][0-9]?)?")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 SUITE_KEYS = frozenset({"paths", "markers", "keyword", "args", "kind", "env", "mounts", "network", "case_timeout_s",
                         "cell_timeout_s", "runtimes"})  # fmt: skip
@@ -32,7 +35,10 @@ RULE_KEYS = frozenset({"refs", "paths", "suites", "runtimes"})
 
 
 class ConfigError(ValueError):
-    """The file cannot be used. The text names the key, its value and what it must be."""
+    """The file cannot be used. The text names the key, its value and what it must be, and has no control characters."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(UNPRINTABLE.sub(lambda match: f"\\x{ord(match[0]):02x}", text))
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ def parse(content: bytes) -> TreeConfig:
     """
     try:
         data = tomllib.loads(content.decode())
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
         raise ConfigError(f"not readable as TOML: {error}") from error
     _known(data, {"schema", "matrix", "install", "suites", "failure_rules", "trigger"}, "")
     if data.get("schema") != SCHEMA:
@@ -138,7 +144,7 @@ def _rules(data: Mapping[str, Any]) -> tuple[FailureRule, ...]:
         match, name = _text(table, "match", where, ""), _text(table, "class", where, "")
         try:
             re.compile(match)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ConfigError(f"{where}match = {match!r}: not a regular expression: {error}") from error
         if not match or name not in set(FailureClass):
             raise ConfigError(f"{where}class = {name!r}: expected one of {', '.join(FailureClass)}, and a match")
@@ -155,10 +161,12 @@ def _triggers(table: Mapping[str, Any], suites: Mapping[str, SuiteSpec]) -> Trig
         for event in TriggerEvent
         if event in table and event is not TriggerEvent.SCHEDULE
     }
-    schedules = []
+    schedules: list[Schedule] = []
     for where, entry in _tables(table, "schedule", "trigger."):
         rule = _trigger_rule(entry, where, suites, frozenset({"cron", "suites", "runtimes"}))
         line = _text(entry, "cron", where, "")
+        if line in [other.line for other in schedules]:
+            raise ConfigError(f"{where}cron = {line!r} is there twice; name all its suites and runtimes in one")
         try:
             schedules.append(Schedule(line, cron.parse(line), rule))
         except cron.CronError as error:

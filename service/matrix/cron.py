@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-PART = re.compile(r"(\*|\w+)(?:-(\w+))?(?:/([0-9]+))?")
+PART = re.compile(r"(\*|\w{1,9})(?:-(\w{1,9}))?(?:/([0-9]{1,9}))?")
 FURTHEST = datetime.timedelta(days=366 * 8 + 31)
 """29 February comes after eight years at the latest (around 2100); what has not come by then never does."""
 
@@ -88,14 +88,14 @@ def _field(name: str, text: str, low: int, high: int, words: Mapping[str, int]) 
     for part in text.split(","):
         match = PART.fullmatch(part)
         if match is None:
-            raise CronError(f"{name} {text!r} is not understood; write *, a number, a range, a list or a step")
+            raise CronError(f"{name} {text[:80]!r} is not understood; write *, a number, a range, a list or a step")
         first, last, step = match.groups()
         if first == "*":
             start, end = low, high
         else:
             start = _number(name, first, low, high, words)
             end = _number(name, last, low, high, words) if last else (high if step else start)
-        if (first == "*" and last) or start > end or step == "0":
+        if (first == "*" and last) or start > end or (step is not None and int(step) == 0):
             raise CronError(f"{name} {text!r}: a range goes from low to high, and a step is 1 or more")
         found.update(range(start, end + 1, int(step or 1)))
     return frozenset(found)

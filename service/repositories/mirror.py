@@ -56,6 +56,13 @@ class Mirror:
         except git.GitFailed:
             return None
 
+    def size(self, commit: str, file: str) -> int | None:
+        """How many bytes a file of a commit has, or ``None`` where there is none."""
+        try:
+            return int(self._git("cat-file", "-s", f"{commit}:{file}"))
+        except git.GitFailed:
+            return None
+
     def tree(self, commit: str, probe: bytes | None = None) -> str:
         """Git's object id of a commit's tree, with a probe put on it in a temporary index.
 

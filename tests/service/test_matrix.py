@@ -74,6 +74,31 @@ def test_a_wrong_file_is_refused_with_key_and_value(text: str, said: str) -> Non
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "schema = " + "[" * 50_000,
+        "schema = " + "{a=" * 50_000,
+        "schema = " + "1" * 5000,
+        f"schema = 1\n[suites.a]\n[[failure_rules]]\nmatch = '{'(' * 5000}'\nclass = 'assertion'",
+        "schema = 1\n[suites.a]\n[[failure_rules]]\nmatch = 'a{9999999999}'\nclass = 'assertion'",
+    ],
+)
+def test_a_file_that_means_harm_is_refused_like_any_other(text: str) -> None:
+    """Its author may be anybody who opens a pull request: what a parser gives up on is no fault of ours."""
+    with pytest.raises(ConfigError):
+        config.parse(text.encode())
+
+
+@pytest.mark.parametrize("text", ['"\\u0000\\u001b[2J" = 1', 'schema = 1\n[suites."a\\u0000"]'])
+def test_a_refusal_holds_no_control_characters(text: str) -> None:
+    """It is stored, logged and shown, and no database stores NUL."""
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text.encode())
+    assert str(caught.value).isprintable()
+    assert "\\x00" in str(caught.value)
+
+
 def test_a_file_is_read_whole() -> None:
     """Every key arrives where it belongs, with defaults for the rest."""
     found = config.parse(b"""
