@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from service.clock import now
 from service.database import Database
 from service.errors import ConfigurationMissing, JobEnded, ServiceError
-from service.hooks.events import Happened
+from service.hooks.events import Happened, cut
 from service.jobs import changes, notices, planning
 from service.jobs import service as jobs
 from service.jobs.schemas import JobInput, TreeInput
@@ -28,6 +28,7 @@ log = structlog.get_logger()
 
 AT_ONCE = 100
 STOP_S = 10.0
+LONGEST_DETAIL = 4000
 APPROVAL = "it comes from a fork and waits for an approval by a person who may submit: `replaybench approve {}`"
 
 
@@ -87,33 +88,41 @@ class Planner:
         for one in waiting:
             if self._stopped:
                 return
-            self._plan(one)
+            try:
+                self._settle(one)
+            except DatabaseError as error:  # it is tried again; meanwhile those behind it have their turn
+                log.warning("planner-failed", job=one.job, error=str(error))
 
-    def _plan(self, waiting: Waiting) -> None:
-        mirror = planning.mirror_of(self._settings, waiting.repository_id, waiting.url)
+    def _settle(self, waiting: Waiting) -> None:
+        """Plans a job, or ends it with the reason why there is no plan."""
         try:
-            body = choose(waiting, mirror)
-            plan = planning.plan(body, mirror, self._settings) if isinstance(body, JobInput) else None
+            self._plan(waiting)
         except ConfigurationMissing as error:
             self._end(waiting.job, JobState.CANCELLED, error.detail)
         except ServiceError as error:
             self._end(waiting.job, JobState.BROKEN, error.detail)
+        except DatabaseError:
+            raise
         except Exception:  # a fault of ours: without an end, the job would be tried for ever
             log.exception("planning-failed", job=waiting.job)
             self._end(waiting.job, JobState.BROKEN, "the service has a fault here; its log has the traceback")
-        else:
-            if isinstance(body, str) or plan is None:
-                self._end(waiting.job, JobState.CANCELLED, str(body))
-                return
-            self._supersede(waiting)
-            with self._database.write() as session:
-                store(session, waiting, body, plan)
+
+    def _plan(self, waiting: Waiting) -> None:
+        mirror = planning.mirror_of(self._settings, waiting.repository_id, waiting.url)
+        body = choose(waiting, mirror)
+        if isinstance(body, str):
+            self._end(waiting.job, JobState.CANCELLED, body)
+            return
+        plan = planning.plan(body, mirror, self._settings)
+        self._supersede(waiting)
+        with self._database.write() as session:
+            store(session, waiting, body, plan)
 
     def _end(self, job_id: int, state: JobState, detail: str) -> None:
         with self._database.write() as session:
             job = locked(session, job_id)
             if job is not None:
-                job.state, job.detail, job.ended_at = state, detail, now()
+                job.state, job.detail, job.ended_at = state, cut(detail, LONGEST_DETAIL), now()
                 changes.touch(session, job_id, [])
                 notices.note_plan(session, job, JobState.PLANNING)
 

@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import delete, update
+from sqlalchemy.exc import DataError
 
+from service.hooks import planner
 from service.models import Cell, Job
 from service.states import JobState
 from service.tokens import ensure
@@ -224,6 +226,47 @@ def test_what_cannot_be_planned_ends_broken_with_the_reason(
     again = service.post(f"/hooks/deliveries/{told['id']}/redeliver")
     assert (again["state"], again["job"]) == ("again", job["id"])
     assert planned(service, job["id"])["state"] == "broken"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '"\\u0000" = 1',
+        "schema = " + "[" * 50_000,
+        f"{CONFIG}\n[[trigger.push]]\n" + "# much ado\n" * 10_000,
+        f"{CONFIG}\n[trigger.schedule]\ncron = '*/00 * * * *'",
+    ],
+)
+def test_a_tree_that_means_harm_ends_its_own_job_alone(
+    service: RunningService, registered: GitRepository, first: str, config: str
+) -> None:
+    """Whoever opens a pull request writes its `replaybench.toml`: it is refused with the reason; the next is planned."""
+    odd = registered.commit("odd", replaybench_dot_toml=config)
+    job = push(service, registered, "refs/heads/main", first, odd)["job"]
+    after = push(service, registered, "refs/heads/release/1", ZERO, first)["job"]
+    assert planned(service, after)["state"] == "waiting"
+    refused = planned(service, job)
+    assert refused["state"] == "broken"
+    assert "replaybench.toml of " in refused["detail"]
+
+
+def test_a_job_whose_plan_cannot_be_stored_holds_up_no_other(
+    service: RunningService, registered: GitRepository, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the fault: the job ends with it, and those behind it are planned."""
+    fill = planner.jobs.fill
+
+    def faulty(session: Any, job: Job, *rest: Any) -> None:
+        if job.label == "push to main: change":
+            raise DataError("INSERT", {}, ValueError("a value that the database does not take"))
+        fill(session, job, *rest)
+
+    monkeypatch.setattr(planner.jobs, "fill", faulty)
+    job = push(service, registered, "refs/heads/main", ZERO, first)["job"]
+    after = push(service, registered, "refs/heads/release/1", ZERO, first)["job"]
+    assert planned(service, after)["state"] == "waiting"
+    assert planned(service, job)["state"] == "broken"
+    assert "fault" in planned(service, job)["detail"]
 
 
 def test_each_forge_is_read(service: RunningService, registered: GitRepository, first: str) -> None:
