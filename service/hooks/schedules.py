@@ -43,6 +43,7 @@ class Scheduler:
     def __init__(self, database: Database, planner: Planner, settings: Settings) -> None:
         self._database, self._planner, self._settings = database, planner, settings
         self._heads: dict[int, Head] = {}
+        self._looked: dict[int, datetime.datetime] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
@@ -61,7 +62,7 @@ class Scheduler:
                 self.once(now())
             except DatabaseError as error:
                 log.warning("scheduler-failed", error=str(error))
-            except Exception:  # one odd repository must not end the schedules of all others
+            except Exception:  # whatever it is, the next look may do better
                 log.exception("scheduler-failed")
 
     def once(self, moment: datetime.datetime) -> None:
@@ -71,11 +72,24 @@ class Scheduler:
         for number, url, since in repositories:
             if self._stop.is_set():
                 return
-            head = self._head(number, url)
-            for schedule in head.schedules if head else ():
-                due = latest_due(schedule.cron, max(since, moment - LOOK_BACK), moment)
-                if due is not None and head is not None:
-                    self._start(number, head.commit, schedule.line, due)
+            try:
+                self._look(number, url, since, moment)
+            except DatabaseError:
+                raise
+            except Exception:  # one odd repository must not end the schedules of all others
+                log.exception("schedules-failed", repository=number)
+
+    def _look(self, number: int, url: str, since: datetime.datetime, moment: datetime.datetime) -> None:
+        # Since the last look, however long that took: repositories that do not answer hold up all others.
+        after = max(since, min(moment - LOOK_BACK, self._looked.get(number, moment)))
+        self._looked[number] = moment
+        head = self._head(number, url)
+        if head is None:
+            return
+        for schedule in head.schedules:
+            due = latest_due(schedule.cron, after, moment)
+            if due is not None:
+                self._start(number, head.commit, schedule.line, due)
 
     def _head(self, repository_id: int, url: str) -> Head | None:
         """The default branch as it is now. Its file is read only when the branch has moved."""

@@ -9,7 +9,10 @@ import pytest
 
 from service.hooks.planner import Planner
 from service.hooks.schedules import Scheduler, latest_due
+from service.jobs import planning
 from service.matrix import cron
+from service.matrix.config import TreeConfig
+from service.repositories.mirror import Mirror
 from tests.support.repository import CONFIG, GitRepository
 from tests.support.running_service import RunningService
 from tests.support.waiting import wait_for
@@ -77,6 +80,36 @@ def test_other_branches_schedule_nothing(
     service.post("/repositories", {"name": "gone", "url": "/no/such/repository.git"}, 201)
     scheduler.once(tomorrow(2, 30))
     assert jobs(service) == []
+
+
+def test_an_odd_repository_harms_no_other(
+    service: RunningService, registered: GitRepository, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the fault with one: those behind it have their schedules."""
+    service.post("/repositories", {"name": "behind", "url": str(registered.path)}, 201)
+    registered.commit("nightly", replaybench_dot_toml=CONFIG + NIGHTLY)
+    read = planning.configuration
+
+    def faulty(mirror: Mirror, commit: str) -> TreeConfig:
+        if mirror.repository_id == 1:
+            raise ValueError("a fault of ours")
+        return read(mirror, commit)
+
+    monkeypatch.setattr(planning, "configuration", faulty)
+    scheduler.once(tomorrow(2, 30))
+    monkeypatch.undo()
+    assert [job["repository"] for job in jobs(service)] == ["behind"]
+
+
+def test_a_slow_look_misses_nothing(service: RunningService, registered: GitRepository, scheduler: Scheduler) -> None:
+    """Repositories that do not answer may hold a look up for longer than is looked back at."""
+    registered.commit("nightly", replaybench_dot_toml=CONFIG + NIGHTLY)
+    scheduler.once(tomorrow(2, 29))
+    scheduler.once(tomorrow(2, 50))
+    assert len(jobs(service)) == 1
+    fresh = Scheduler(service.database, Planner(service.database, service.settings), service.settings)
+    fresh.once(tomorrow(2, 50) + datetime.timedelta(days=1))
+    assert len(jobs(service)) == 1, "what came due while the service was down is started for some minutes alone"
 
 
 def test_of_what_was_missed_the_latest_is_enough() -> None:
