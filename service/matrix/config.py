@@ -20,7 +20,7 @@ MOST_SUITES = 200
 MOST_RUNTIMES = 200
 MOST_RULES = 50
 LONGEST_PATTERN = 200
-MOST_STARS = 4
+MOST_PATTERNS = 50
 LONGEST_RUNTIME = 200
 MOST_BYTES = 64 * 1024
 """Of a file. Its author may be anybody who opens a pull request, and reading TOML may take the square of its length."""
@@ -182,11 +182,10 @@ def _trigger_rule(table: Mapping[str, Any], where: str, suites: Mapping[str, Sui
             raise ConfigError(f"{where}suites names {name!r}, which is not declared; there are {', '.join(suites)}")
     refs, paths = _texts(table, "refs", where), _texts(table, "paths", where)
     for pattern in (*refs, *paths):
-        # Each star multiplies the ways in which a name can be tried, and the tree is anybody's.
-        if len(pattern) > LONGEST_PATTERN or pattern.replace("**", "*").count("*") > MOST_STARS:
-            raise ConfigError(
-                f"{where[:-1]} has the pattern {pattern[:60]!r}: {LONGEST_PATTERN} letters, {MOST_STARS} stars at most"
-            )
+        if len(pattern) > LONGEST_PATTERN:
+            raise ConfigError(f"{where[:-1]} has the pattern {pattern[:60]!r}...: {LONGEST_PATTERN} letters at most")
+    if max(len(refs), len(paths)) > MOST_PATTERNS:
+        raise ConfigError(f"{where[:-1]} has more than {MOST_PATTERNS} patterns; say the same with fewer")
     return Rule(refs, paths, names, tuple(runtime.id for runtime in _runtimes(table, where)))
 
 

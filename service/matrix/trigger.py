@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from service.matrix import pattern
 from service.matrix.cron import Cron
 
 
@@ -69,18 +69,10 @@ def matches(patterns: Sequence[str], name: str) -> bool:
     ``*`` and ``?`` stay within one part of a path; ``**`` crosses parts, and ``**/`` may be no part at all. Where only
     ``!`` patterns are given, everything else fits.
     """
-    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
-    unwanted = [pattern.removeprefix("!") for pattern in patterns if pattern.startswith("!")]
+    wanted = [text for text in patterns if not text.startswith("!")]
+    unwanted = [text.removeprefix("!") for text in patterns if text.startswith("!")]
     return (not wanted or _any(wanted, name)) and not _any(unwanted, name)
 
 
-def _any(patterns: Iterable[str], name: str) -> bool:
-    return any(re.fullmatch(_regex(pattern), name, re.DOTALL) for pattern in patterns)
-
-
-TOKENS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
-
-def _regex(pattern: str) -> str:
-    parts = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    return "".join(TOKENS.get(part, re.escape(part)) for part in parts)
+def _any(patterns: Sequence[str], name: str) -> bool:
+    return any(pattern.read(text).fits(name) for text in patterns)

@@ -11,6 +11,9 @@ from filelock import FileLock
 from service.errors import CommitUnreachable, MirrorFailed, ProbeRefused
 from service.repositories import git
 
+MOST_CHANGED_BYTES = 256 * 1024
+"""Of the names of what changed. All are held against every pattern of a tree, which is anybody's."""
+
 NAMESPACES = ("refs/heads/", "refs/tags/", "refs/pull/", "refs/merge-requests/")
 
 
@@ -87,7 +90,7 @@ class Mirror:
             return self._git("write-tree", extra=scratch).decode().strip()
 
     def changed(self, base: str, commit: str, *, since_fork: bool) -> frozenset[str] | None:
-        """The paths that differ between two commits, or ``None`` where that cannot be told.
+        """The paths that differ between two commits, or ``None`` where that cannot be told, or is too much to tell.
 
         ``since_fork`` compares with the commit where both parted: only what ``commit``'s own side did.
         """
@@ -96,6 +99,8 @@ class Mirror:
                 base = self._git("merge-base", base, commit).decode().strip()
             names = self._git("diff-tree", "-r", "-z", "--name-only", "--no-renames", base, commit)
         except git.GitFailed:
+            return None
+        if len(names) > MOST_CHANGED_BYTES:
             return None
         return frozenset(names.decode(errors="replace").split("\0")) - {""}
 

@@ -240,7 +240,7 @@ def test_what_cannot_be_planned_ends_broken_with_the_reason(
 def test_a_tree_that_means_harm_ends_its_own_job_alone(
     service: RunningService, registered: GitRepository, first: str, config: str
 ) -> None:
-    """Whoever opens a pull request writes its `replaybench.toml`: it is refused with the reason; the next is planned."""
+    """Whoever opens a pull request writes `replaybench.toml`: it is refused with a reason, and the next is planned."""
     odd = registered.commit("odd", replaybench_dot_toml=config)
     job = push(service, registered, "refs/heads/main", first, odd)["job"]
     after = push(service, registered, "refs/heads/release/1", ZERO, first)["job"]
