@@ -27,6 +27,12 @@ MOST_POSTS = 500
 """Beyond so many, a commit's context is told only ends: GitHub takes 1,000 and then no end either."""
 
 
+ASKED_AGAIN = 100
+
+_IN_ORDER = (CommitStatus.commit, CommitStatus.context == text.PLAN_CONTEXT, CommitStatus.context)
+"""How statuses are locked where several are: a job asks for those of its cells, then for that of its plan."""
+
+
 @dataclass
 class _Commit:
     """What a job's cells on one commit come to."""
@@ -184,9 +190,11 @@ def link(session: Session, repository: Repository, body: ForgeInput, settings: S
 
 def unlink(session: Session, repository: Repository) -> None:
     """Tells the forge of no more. What waits is given up."""
+    waiting = (CommitStatus.repository_id == repository.id, CommitStatus.state == SendState.WAITING)
+    session.scalars(select(CommitStatus.id).where(*waiting).order_by(*_IN_ORDER).with_for_update()).all()
     session.execute(
         update(CommitStatus)
-        .where(CommitStatus.repository_id == repository.id, CommitStatus.state == SendState.WAITING)
+        .where(*waiting)
         .values(state=SendState.GAVE_UP, detail="the repository has no forge any more", claim=None, claimed_until=None)
     )
     found = session.get(ForgeLink, repository.id)
@@ -195,16 +203,17 @@ def unlink(session: Session, repository: Repository) -> None:
 
 
 def _ask_again(session: Session, repository_id: int) -> None:
+    given_up = (CommitStatus.repository_id == repository_id, CommitStatus.state == SendState.GAVE_UP)
+    latest = select(CommitStatus.id).where(*given_up).order_by(CommitStatus.id.desc()).limit(ASKED_AGAIN)
     rows = session.scalars(
         select(CommitStatus)
-        .where(CommitStatus.repository_id == repository_id, CommitStatus.state == SendState.GAVE_UP)
-        .order_by(CommitStatus.id.desc())
-        .limit(100)
-    ).all()
+        .where(CommitStatus.id.in_(session.scalars(latest).all()), *given_up)
+        .order_by(*_IN_ORDER)
+        .with_for_update(of=CommitStatus)
+    )
     moment = now()
-    for row in sorted(rows, key=lambda row: (row.commit, row.context)):
+    for row in rows.all():
         outbox.ask(row, moment)
-        session.flush()
 
 
 def resend(session: Session, status_id: int) -> CommitStatus:

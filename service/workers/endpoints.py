@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Response
 
 from service.dependencies import DatabaseDep, SettingsDep, is_worker, signed_in
-from service.workers import service, views
+from service.workers import reaper, service, views
 from service.workers.schemas import WorkerOutput
 from worker.messages import Assignment, Claim, Heartbeat, Registered, Registration
 
@@ -21,9 +21,11 @@ def list_all(database: DatabaseDep, settings: SettingsDep) -> list[WorkerOutput]
 
 @router.post("/worker/register", dependencies=[Depends(is_worker)])
 def register(body: Registration, database: DatabaseDep, settings: SettingsDep) -> Registered:
-    """A worker's first word."""
+    """A worker's first word. What an earlier start of it was running is lost at once."""
     with database.write() as session:
-        return service.register(session, body, settings)
+        registered, left = service.register(session, body, settings)
+    reaper.lose_all(database, left, settings)
+    return registered
 
 
 @router.post("/worker/heartbeat", dependencies=[Depends(is_worker)], status_code=204)

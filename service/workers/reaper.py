@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable, Sequence
 
 import structlog
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.orm import Session
 
 from service.clock import now
@@ -36,33 +37,46 @@ def reap(database: Database, settings: Settings) -> int:
     """
     overdue = (Attempt.state != AttemptState.ENDED, Attempt.lease_expires_at < now())
     with database.read() as session:
-        found = session.execute(select(Attempt.id, Attempt.cell_id).where(*overdue).order_by(Attempt.id)).all()
+        found = session.scalars(select(Attempt.id).where(*overdue).order_by(Attempt.id)).all()
+    reason = "the worker was not heard from before its lease ran out"
     reaped = 0
-    for attempt_id, cell_id in found:
-        with database.write() as session:
-            cell = session.scalars(select(Cell).where(Cell.id == cell_id).with_for_update(of=Cell)).one()
-            attempt = session.scalar(select(Attempt).where(Attempt.id == attempt_id, *overdue))
-            if attempt is None:  # it was heard from, or ended, while we waited for the lock
-                continue
-            log.warning("lease-expired", attempt=attempt_id, cell=cell.name)
-            attempt.detail = "the worker was not heard from before its lease ran out"
-            lose(session, cell, attempt, Verdict.LOST, settings)
+    for attempt in found:
+        cell = _lose_one(database, attempt, overdue, reason, settings)
+        if cell is not None:
+            log.warning("lease-expired", attempt=attempt, cell=cell)
             reaped += 1
     return reaped
 
 
-def lose_all(session: Session, worker_id: int, settings: Settings) -> None:
-    """Ends what a worker's earlier start was running: it is gone, so there is no need to wait for its leases."""
+def running(session: Session, worker_id: int) -> Sequence[int]:
+    """The attempts that have not ended of a worker."""
     live = (Attempt.worker_id == worker_id, Attempt.state != AttemptState.ENDED)
-    cells = session.scalars(
-        select(Cell).where(Cell.id.in_(select(Attempt.cell_id).where(*live))).order_by(Cell.id).with_for_update(of=Cell)
-    ).all()
-    # Every cell is locked before the first job is, and the jobs follow in one order.
-    for cell in sorted(cells, key=lambda cell: (cell.job_id, cell.id)):
-        attempt = session.scalar(select(Attempt).where(Attempt.cell_id == cell.id, *live))
-        if attempt is not None:
-            attempt.detail = "the worker was started again and no longer runs this attempt"
-            lose(session, cell, attempt, Verdict.LOST, settings)
+    return session.scalars(select(Attempt.id).where(*live).order_by(Attempt.id)).all()
+
+
+def lose_all(database: Database, attempts: Iterable[int], settings: Settings) -> None:
+    """Ends what a worker's earlier start was running: it is gone, so there is no need to wait for its leases.
+
+    Each has a transaction of its own: jobs share what others are told of a commit, and that is locked behind the job.
+    """
+    reason = "the worker was started again and no longer runs this attempt"
+    for attempt in attempts:
+        _lose_one(database, attempt, (Attempt.state != AttemptState.ENDED,), reason, settings)
+
+
+def _lose_one(
+    database: Database, attempt_id: int, still: Iterable[ColumnElement[bool]], reason: str, settings: Settings
+) -> str | None:
+    """Ends an attempt, if what is said of it still holds when its cell is locked. Returns the cell's name."""
+    with database.write() as session:
+        of_attempt = select(Attempt.cell_id).where(Attempt.id == attempt_id).scalar_subquery()
+        cell = session.scalars(select(Cell).where(Cell.id == of_attempt).with_for_update(of=Cell)).one()
+        attempt = session.scalar(select(Attempt).where(Attempt.id == attempt_id, *still))
+        if attempt is None:  # it was heard from, or ended, while we waited for the lock
+            return None
+        attempt.detail = reason
+        lose(session, cell, attempt, Verdict.LOST, settings)
+        return cell.name
 
 
 def lose(session: Session, cell: Cell, attempt: Attempt, verdict: Verdict, settings: Settings) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy import func, or_, select
 from sqlalchemy.exc import IntegrityError
@@ -39,8 +39,8 @@ HEARTBEATS_A_LEASE = 3
 PAGE = 50
 
 
-def register(session: Session, body: Registration, settings: Settings) -> Registered:
-    """Notes a worker and what it can serve. What an earlier start of it was running is lost at once.
+def register(session: Session, body: Registration, settings: Settings) -> tuple[Registered, Sequence[int]]:
+    """Notes a worker and what it can serve; also gives the attempts that an earlier start of it was running.
 
     Raises:
         ContractMismatch: it is of another release.
@@ -54,9 +54,8 @@ def register(session: Session, body: Registration, settings: Settings) -> Regist
     worker.boot, worker.host, worker.capabilities = body.boot, body.host, encode(body.capabilities)
     worker.registered_at = worker.seen_at = now()
     session.flush()
-    if restarted:
-        reaper.lose_all(session, worker.id, settings)
-    return Registered(worker.id, settings.lease_s / HEARTBEATS_A_LEASE)
+    left = reaper.running(session, worker.id) if restarted else []
+    return Registered(worker.id, settings.lease_s / HEARTBEATS_A_LEASE), left
 
 
 def _row(session: Session, body: Registration) -> Worker:
