@@ -13,6 +13,10 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+UNICAST = ipaddress.ip_network("2000::/3")
+"""All of IPv6 that was ever given out for public hosts. What lies outside leads into some network's own translation."""
+SPECIAL = tuple(ipaddress.ip_network(net) for net in ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "3fff::/20"))
+"""Of the registries of special-purpose addresses what not every Python knows to be no host's (RFC 6890, RFC 9637)."""
 NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?")
 SETTING = "REPLAYBENCH_PRIVATE_TARGETS"
 
@@ -133,7 +137,9 @@ def _public(address: Address) -> bool:
     inner = _carried(address)
     if inner is not None:
         return _public(inner)
-    return address.is_global and not address.is_multicast
+    if isinstance(address, ipaddress.IPv6Address) and address not in UNICAST:
+        return False
+    return address.is_global and not address.is_multicast and not any(address in network for network in SPECIAL)
 
 
 def _carried(address: Address) -> Address | None:
@@ -141,4 +147,4 @@ def _carried(address: Address) -> Address | None:
         return None
     if address in NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    return address.ipv4_mapped or address.sixtofour

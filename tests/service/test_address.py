@@ -34,6 +34,15 @@ NOBODY = Private()
         "::ffff:10.0.0.1",
         "64:ff9b::7f00:1",
         "2002:7f00:1::",
+        "::7f00:1",
+        "::ffff:0:7f00:1",
+        "64:ff9b:1::7f00:1",
+        "fec0::1",
+        "3fff::1",
+        "5f00::1",
+        "2001::7f00:1",
+        "192.0.0.8",
+        "192.88.99.1",
     ],
 )
 def test_a_private_address_is_refused_however_it_is_spelled(spelled: str) -> None:
@@ -44,6 +53,8 @@ def test_a_private_address_is_refused_however_it_is_spelled(spelled: str) -> Non
 
 def test_every_address_of_a_name_is_looked_at() -> None:
     """A public one does not vouch for a private one; a name without any is refused too."""
+    for other in ("2606:2800:220:1:248:1893:25c8:1946", "::ffff:93.184.216.34", "64:ff9b::5db8:d822"):
+        assert check(target("https://ci.example.org/"), [ipaddress.ip_address(other)], NOBODY)
     public, private = ipaddress.ip_address("93.184.216.34"), ipaddress.ip_address("10.0.0.1")
     wanted = target("https://ci.example.org/")
     assert check(wanted, [public], NOBODY) == [public]
