@@ -84,12 +84,13 @@ class Database:
 
 
 def _engine(url: str) -> Engine:
+    """The engine. No error repeats a statement's values: errors are logged, and the values may be secrets."""
     if make_url(url).get_backend_name() != "sqlite":
-        return create_engine(url, pool_pre_ping=True, pool_size=20, max_overflow=30)
+        return create_engine(url, pool_pre_ping=True, pool_size=20, max_overflow=30, hide_parameters=True)
     file = make_url(url).database
     if file:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, pool_size=20, max_overflow=30, connect_args={"timeout": BUSY_S})
+    engine = create_engine(url, pool_size=20, max_overflow=30, connect_args={"timeout": BUSY_S}, hide_parameters=True)
     event.listen(engine, "connect", _sqlite_connect)
     event.listen(engine, "begin", _sqlite_begin)
     event.listen(engine, "after_cursor_execute", _sqlite_note)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 from sqlalchemy import Select, TextClause, select, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from service import database as database_module
 from service.clock import now
 from service.database import Database
 from service.dispatch import outbox
-from service.models import Worker
+from service.models import HookSecret, Worker
 from tests.support import running_service
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
@@ -83,6 +85,21 @@ def test_a_commit_sends_its_wake_ups_and_a_rollback_sends_none(database_url: str
     assert sent == [["cpu", "cuda"]]
     with database.read() as session:
         assert [found.name for found in session.scalars(select(Worker))] == ["one"]
+    database.close()
+
+
+def test_no_error_repeats_a_value(database_url: str) -> None:
+    """Errors are logged with their text, and what is stored may be a webhook's secret or a forge's credential."""
+    database = Database(database_url)
+    secret = HookSecret(repository_id=7, secret="s3cr3t-of-a-hook", created_at=now())
+    failing: list[Callable[[Session], object]] = [
+        lambda session: session.execute(text("INSERT INTO nowhere VALUES (:secret)"), {"secret": secret.secret}),
+        lambda session: session.merge(secret) and session.flush(),
+    ]
+    for fail in failing:
+        with pytest.raises(SQLAlchemyError) as caught, database.write() as session:
+            fail(session)
+        assert secret.secret not in f"{caught.value}{caught.value!r}"
     database.close()
 
 
