@@ -36,13 +36,13 @@ def own_path(wanted: str, fallback: str) -> str:
 def ask(
     request: Request,
     settings: SettingsDep,
-    token: Annotated[str | None, Query(max_length=500)] = None,
     wanted: Annotated[str, Query(alias="next", max_length=4000)] = "",
 ) -> Response:
-    """The form; with a token in the address, as ``replaybench up`` prints it, signs in at once."""
-    if token is None:
-        return _form(request, settings, wanted)
-    return _sign_in(request, settings, token, wanted)
+    """The form. A token behind ``#``, as ``replaybench up`` prints it, is put in by the page's script.
+
+    One in the query is not looked at: it would stand in the server's log, in proxies' and in the browser's history.
+    """
+    return _form(request, settings, wanted)
 
 
 @router.post("/sign-in")

@@ -63,7 +63,7 @@ def reader(service: RunningService) -> Iterator[httpx.Client]:
     """A browser that is signed in."""
     token = (service.settings.data_dir / "tokens/submit").read_text().strip()
     with httpx.Client(base_url=service.url, timeout=60) as browser:
-        browser.get("/sign-in", params={"token": token})
+        browser.post("/sign-in", data={"token": token})
         yield browser
 
 

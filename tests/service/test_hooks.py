@@ -370,7 +370,7 @@ def test_the_pages_show_deliveries_and_take_the_forms(
     """A person sees what became of each delivery, sends one again, and lets a fork's job run."""
     token = ensure(service.settings.data_dir).submit
     with httpx.Client(base_url=service.url, headers={"Sec-Fetch-Site": "same-origin"}, timeout=60) as browser:
-        assert browser.get("/sign-in", params={"token": token}).status_code == 303
+        assert browser.post("/sign-in", data={"token": token}).status_code == 303
         assert "replaybench repos hook-secret" in browser.get("/hooks").text
         head = registered.commit("theirs <b>bold</b>")
         payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")

@@ -40,7 +40,7 @@ def browser(service: RunningService) -> Iterator[httpx.Client]:
 def reader(service: RunningService, browser: httpx.Client) -> httpx.Client:
     """A browser that is signed in."""
     token = ensure(service.settings.data_dir).submit
-    assert browser.get("/sign-in", params={"token": token}).status_code == 303
+    assert browser.post("/sign-in", data={"token": token}).status_code == 303
     return browser
 
 
@@ -90,6 +90,8 @@ def test_signing_in_by_the_form(service: RunningService, browser: httpx.Client) 
     """The right token gives a cookie that scripts and other sites can't use, and leads on without the token."""
     assert "Submit token" in browser.get("/sign-in").text
     token = ensure(service.settings.data_dir).submit
+    in_the_address = browser.get("/sign-in", params={"token": token})  # where logs and histories keep it
+    assert (in_the_address.status_code, "set-cookie" in in_the_address.headers) == (200, False)
     answer = browser.post("/sign-in", data={"token": f" {token}\n", "next": "/workers"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/workers")
     cookie = answer.headers["set-cookie"].lower()

@@ -94,8 +94,8 @@ def open_tab(chromium: Browser, service: RunningService) -> Iterator[Open]:
         reader = Reader(context.new_page(), service.url)
         reader.page.on("console", lambda said: reader.complaints.append(said.text) if said.type == "error" else None)
         reader.page.on("pageerror", lambda error: reader.complaints.append(str(error)))
-        reader.page.goto(f"{service.url}/sign-in?token={ensure(service.settings.data_dir).submit}")
-        assert "token" not in reader.page.url
+        reader.page.goto(f"{service.url}/sign-in#token={ensure(service.settings.data_dir).submit}")
+        reader.page.wait_for_url(f"{service.url}/")
         readers.append(reader)
         return reader
 
