@@ -242,8 +242,14 @@ def test_pages_fit_the_screen(service: RunningService, open_tab: Open, tmp_path:
         log_tail="log " * 2000,
     )
     reader = open_tab(width, scheme)
-    pages = {"jobs": "/", "job": "/jobs/1", "cell": "/cells/1", "workers": "/workers", "deliveries": "/deliveries"}
-    for name, path in pages.items():
+    pages = {
+        "jobs": "/",
+        "job": "/jobs/1",
+        "cell": "/cells/1",
+        "workers": "/workers",
+        "notifications": "/notifications",
+    }
+    for name, path in (*pages.items(), ("hooks", "/hooks"), ("audit", "/audit")):
         page = reader.open(path)
         for summary in page.locator("summary").all():
             summary.click()
