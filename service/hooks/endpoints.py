@@ -12,7 +12,7 @@ from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_admin, 
 from service.errors import HookMalformed, HookRefused, TooLarge
 from service.hooks import service, views
 from service.hooks.events import Malformed
-from service.hooks.forge import FORGES, LONGEST_ID, Provider, header, payload
+from service.hooks.forge import FORGES, LONGEST_ID, Provider, header, payload, unwrapped
 from service.hooks.planner import Planner
 from service.hooks.schemas import ApproveInput, DeliveryOutput, HookSecretOutput
 from service.jobs.schemas import JobOutput
@@ -64,15 +64,18 @@ def receive(
     planner: PlannerDep,
 ) -> DeliveryOutput:
     """Takes a forge's delivery. Its job is ``planning`` until the commit is fetched and its ``[trigger]`` read."""
-    forge, headers, wrong = FORGES[provider], request.headers, ""
+    forge, headers, wrong, signed = FORGES[provider], request.headers, "", body
     try:
-        data = payload(body, headers.get("content-type", ""))
+        text = unwrapped(body, headers.get("content-type", ""))
+        signed = text if forge.signs_field else body
+        data = payload(text)
     except Malformed as error:
         data, wrong = None, str(error)
     with database.read() as session:
-        repository_id = service.prove(session, settings, forge, data, headers, body)
+        repository_id = service.prove(session, settings, forge, data, headers, signed)
     if repository_id is None:
-        log.warning("hook-refused", provider=provider, addresses=forge.addresses(data) if data else [], why=wrong)
+        addresses = [address[:200] for address in forge.addresses(data)] if data else []
+        log.warning("hook-refused", provider=provider, addresses=addresses, why=wrong)
         raise HookRefused(
             "The repository is not registered here, or the signature is not made with its secret over these bytes."
         )

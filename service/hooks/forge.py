@@ -28,7 +28,10 @@ class Provider(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Forge:
-    """One kind of forge. Of each header the first that is there counts."""
+    """One kind of forge. Of each header the first that is there counts.
+
+    ``signs_field``: of a form it signs what stands in the field, and not the body that this is sent in.
+    """
 
     event: tuple[str, ...]
     delivery: tuple[str, ...]
@@ -36,6 +39,7 @@ class Forge:
     addresses: Callable[[Mapping[str, Any]], list[str]]
     read: Callable[[str, Mapping[str, Any]], Heard]
     signed: bool = True
+    signs_field: bool = False
 
 
 _GITEA = Forge(
@@ -44,6 +48,7 @@ _GITEA = Forge(
     ("x-gitea-signature", "x-forgejo-signature", "x-hub-signature-256"),
     github.addresses,
     github.read,
+    signs_field=True,
 )
 FORGES: Mapping[Provider, Forge] = {
     Provider.GITHUB: Forge(
@@ -84,41 +89,75 @@ def proven(forge: Forge, headers: Mapping[str, str], body: bytes, secrets: Itera
     return found
 
 
-def payload(body: bytes, content_type: str) -> Mapping[str, Any]:
-    """The payload of a body: JSON, or a form whose field ``payload`` is JSON.
+def unwrapped(body: bytes, content_type: str) -> bytes:
+    """The JSON in a body: the body itself, or in a form the field ``payload``.
 
     Raises:
         Malformed: it is neither.
     """
     kind = content_type.partition(";")[0].strip().lower()
+    if kind in {"application/json", ""}:
+        return body
+    if kind != "application/x-www-form-urlencoded":
+        raise Malformed(f"Content-Type {kind[:80]!r}: send application/json or application/x-www-form-urlencoded")
     try:
-        if kind == "application/x-www-form-urlencoded":
-            fields = parse_qs(body.decode(), max_num_fields=20)
-            text = fields.get("payload", [""])[0]
-        elif kind in {"application/json", ""}:
-            text = body.decode()
-        else:
-            raise Malformed(f"Content-Type {kind[:80]!r}: send application/json or application/x-www-form-urlencoded")
-        found = json.loads(text)
+        return parse_qs(body, max_num_fields=20).get(b"payload", [b""])[0]
+    except ValueError as error:
+        raise Malformed(f"the form cannot be read: {error}") from error
+
+
+def payload(text: bytes) -> Mapping[str, Any]:
+    """What the JSON says.
+
+    Raises:
+        Malformed: it is none, or no object.
+    """
+    try:
+        found = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
-        raise error if isinstance(error, Malformed) else Malformed(f"the body is no JSON: {error}") from error
+        raise Malformed(f"the body is no JSON: {error}") from error
     if not isinstance(found, Mapping):
         raise Malformed("the payload is no JSON object")
     return found
 
 
-def same_repository(one: str, other: str) -> bool:
-    """Whether two addresses name one repository: scheme, user, port and ``.git`` are left out of account."""
-    return _plain(one) == _plain(other)
+def likeness(one: str, other: str) -> int:
+    """How much two addresses name one repository: 0 where they do not, and the more the more of them is the same.
+
+    Forges have one repository under several: scheme, user, port, ``.git`` and a name's case are left out of account.
+    But a host may have two servers at two ports, so an address that is the same in these too comes first.
+    """
+    known, told = _taken_apart(one), _taken_apart(other)
+    if known is None or told is None or known.repository != told.repository:
+        return 0
+    return 1 + ((known.scheme, known.port) == (told.scheme, told.port)) + (known.path == told.path)
 
 
-def _plain(address: str) -> tuple[str, str]:
+LONGEST_ADDRESS = 2000
+PORTS = {"https": 443, "http": 80, "ssh": 22, "git": 9418}
+
+
+@dataclass(frozen=True)
+class _Address:
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+
+    @property
+    def repository(self) -> tuple[str, str]:
+        return (self.host, self.path.casefold() if self.host else self.path)
+
+
+def _taken_apart(address: str) -> _Address | None:
+    if not 0 < len(address) <= LONGEST_ADDRESS:  # no such address is registered, and the standard library keeps copies
+        return None
     if "://" not in address and ":" in address.partition("/")[0]:  # git@host:path
         host, _, path = address.partition(":")
         address = f"ssh://{host}/{path}"
     try:
         parts = urlsplit(address)
-        host = parts.hostname or ""
+        port = parts.port or PORTS.get(parts.scheme)
     except ValueError:
-        return address, ""
-    return host, parts.path.strip("/").removesuffix(".git")
+        return None
+    return _Address(parts.scheme, parts.hostname or "", port, parts.path.strip("/").removesuffix(".git"))

@@ -73,7 +73,8 @@ def _merge_request(payload: Mapping[str, Any]) -> Heard:
         key("pull_request", str(number)),
         base=target,  # the payload has no SHA of it
         since_fork=True,
-        from_fork=number_at(payload, "object_attributes.source_project_id")
+        # A fork that is gone has no project.
+        from_fork=at(payload, "object_attributes.source_project_id")
         != number_at(payload, "object_attributes.target_project_id"),
         who=cut(maybe(payload, "user.username")),
         title=first_line(maybe(payload, "object_attributes.title")),

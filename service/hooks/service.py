@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from service.clock import now
 from service.errors import ApprovalNotNeeded, HookStartsNothing, NotFound, NothingToRerun
 from service.hooks.events import Again, Happened, Heard, Malformed, Nothing
-from service.hooks.forge import Forge, Provider, proven, same_repository
+from service.hooks.forge import Forge, Provider, likeness, proven
 from service.jobs import changes
 from service.jobs import service as jobs
 from service.models import Cell, Delivery, HookSecret, Job, Repository, Trigger
@@ -33,7 +33,7 @@ def prove(
     forge: Forge,
     payload: Mapping[str, Any] | None,
     headers: Mapping[str, str],
-    body: bytes,
+    signed: bytes,
 ) -> int | None:
     """The number of the repository that the delivery is proven to be about, 0 where its payload cannot be read.
 
@@ -41,16 +41,17 @@ def prove(
     """
     everybodys = [secret for secret in settings.hook_secrets.split(",") if secret]
     if payload is None:
-        return 0 if proven(forge, headers, body, everybodys) else None
+        return 0 if proven(forge, headers, signed, everybodys) else None
     addresses = forge.addresses(payload)
     rows = session.execute(select(Repository.id, Repository.url)).all()
-    found = [number for number, url in rows if any(same_repository(url, address) for address in addresses)]
+    alike = {number: max((likeness(url, address) for address in addresses), default=0) for number, url in rows}
+    found = sorted((number for number in alike if alike[number]), key=lambda number: (-alike[number], number))
     for number in found:
         own = _secrets(session, number)
-        if proven(forge, headers, body, own or everybodys):
+        if proven(forge, headers, signed, own or everybodys):
             return number
     if not found:
-        proven(forge, headers, body, [NOBODY, *everybodys])
+        proven(forge, headers, signed, [NOBODY, *everybodys])
     return None
 
 

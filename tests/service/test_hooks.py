@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -148,6 +152,50 @@ def test_whoever_does_not_prove_it_learns_nothing(
     assert {answer.status_code for answer in answers} == {401}
     assert len({answer.text for answer in answers}) == 1
     assert service.get("/hooks/deliveries")["items"] == []
+
+
+@pytest.mark.parametrize("provider", ["github", "gitea", "forgejo"])
+def test_a_form_is_proven_as_its_forge_signs_it(
+    service: RunningService, registered: GitRepository, first: str, provider: str
+) -> None:
+    """GitHub signs the whole body, Gitea and Forgejo the field; another field, or another secret, proves nothing."""
+    payload = forges.push(str(registered.path), "refs/heads/main", ZERO, first, "Gruß & 100 % +1")
+    assert forges.post(service.url, provider, "push", payload, form=True).status_code == 202
+    assert forges.post(service.url, provider, "push", payload, form=True, secret="another" * 5).status_code == 401
+    text = urlencode({"payload": json.dumps(payload)})
+    digest = hmac.new(forges.SECRET.encode(), b"{}", hashlib.sha256).hexdigest()
+    headers = {"X-GitHub-Event": "push", "X-GitHub-Delivery": "1", "X-Gitea-Event": "push", "X-Gitea-Delivery": "1",
+               "X-Hub-Signature-256": f"sha256={digest}"}  # fmt: skip
+    headers["Content-Type"] = "application/x-www-form-urlencoded"
+    for body in (f"payload=%7B%7D&{text}", f"{text}&payload=%7B%7D", f"{text}&other=%7B%7D"):
+        assert httpx.post(f"{service.url}/hooks/{provider}", content=body, headers=headers).status_code == 401, body
+
+
+def test_a_repository_is_known_by_every_address_of_it(service: RunningService, repo: GitRepository) -> None:
+    """Forges take any case, and tell addresses by HTTPS and SSH; another port of a host is another server."""
+    urls = {
+        "one": "https://git.example.org/Team/Demo.git",
+        "two": "https://git.example.org:8443/team/demo.git",
+        "three": "git@git.example.org:team/other.git",
+        "local": str(repo.path),
+    }
+    for name, url in urls.items():
+        service.post("/repositories", {"name": name, "url": url}, 201)
+    told = {
+        "https://git.example.org/team/demo": "one",
+        "HTTPS://user@GIT.example.org/TEAM/DEMO.git/": "one",
+        "https://git.example.org:443/team/demo.git": "one",
+        "https://git.example.org:8443/team/demo": "two",
+        "ssh://git@git.example.org:2222/team/other.git": "three",
+        "https://git.example.org:8443/team/other": "three",
+        f"file://{repo.path}/": "local",
+    }
+    for address, name in told.items():
+        answer = forges.post(service.url, "github", "ping", {"repository": {"clone_url": address}})
+        assert (answer.status_code, answer.json().get("repository")) == (202, name), address
+    for address in ("https://git.example.org/team/no", str(repo.path).upper(), "https://[", "x" * 5_000_000, 7, ""):
+        answer = forges.post(service.url, "github", "ping", {"repository": {"clone_url": address}})
+        assert answer.status_code == 401, address
 
 
 def test_a_proven_hook_that_is_not_understood_says_why(
@@ -303,9 +351,10 @@ def test_each_forge_is_read(service: RunningService, registered: GitRepository, 
         told = forges.post(service.url, provider, event, payload).json()
         assert told["state"] == "ignored", told
         assert reason in told["detail"]
-    fork = forges.gitlab_merge_request(url, first, "update", 99, oldrev=base, iid=4)
-    told = forges.post(service.url, "gitlab", "Merge Request Hook", fork).json()
-    assert "waits for an approval" in planned(service, told["job"])["detail"]
+    for number, source in enumerate((99, None, "15"), 4):  # another project, one that is gone, none that anybody knows
+        fork = forges.gitlab_merge_request(url, first, "update", oldrev=base, iid=number, source_project_id=source)
+        told = forges.post(service.url, "gitlab", "Merge Request Hook", fork).json()
+        assert "waits for an approval" in planned(service, told["job"])["detail"]
 
 
 def test_a_check_that_is_asked_for_again_runs_again(

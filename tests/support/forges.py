@@ -118,7 +118,9 @@ def post(
     """Delivers a payload as the forge does."""
     text = json.dumps(payload)
     body = (urlencode({"payload": text}) if form else text).encode()
-    digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    # Of a form GitHub signs the body, Gitea and Forgejo the field.
+    signed = text.encode() if form and provider in {"gitea", "forgejo"} else body
+    digest = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
     number = delivery or str(uuid4())
     told = {
         "github": {
