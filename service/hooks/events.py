@@ -24,7 +24,8 @@ class Happened:
 
     ``ref`` is the name that the rules' patterns are over. ``trigger`` tells this event from every other one on the same
     commit. Of jobs with one ``line`` the latest alone matters; ``None``: each matters. ``base`` is a SHA or ref to
-    compare with, for the changed paths: itself, or with ``since_fork`` where both parted.
+    compare with, for the changed paths: itself, or with ``since_fork`` where both parted. ``before`` is the commit that
+    this one took the place of, where the forge says so.
     """
 
     event: TriggerEvent
@@ -33,6 +34,7 @@ class Happened:
     trigger: str
     line: str | None
     base: str | None = None
+    before: str | None = None
     since_fork: bool = False
     from_fork: bool = False
     who: str | None = None
@@ -84,7 +86,7 @@ def pushed(
     base = checked(before, "before") if before.strip("0") else None
     # Pushed away and back again, a commit comes to the same branch twice: what it replaced tells the two apart.
     trigger, line = key("push", name, (base or "")[:12]), key("push", name)
-    return Happened(TriggerEvent.PUSH, found, name, trigger, line, base, who=cut(who), title=first_line(title))
+    return Happened(TriggerEvent.PUSH, found, name, trigger, line, base, base, who=cut(who), title=first_line(title))
 
 
 def checked(sha: str, name: str) -> str:
@@ -136,6 +138,12 @@ def number_at(data: Mapping[str, Any], path: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise Malformed(f"{path} = {str(value)[:80]!r}: expected a number")
     return value
+
+
+def maybe_commit(data: Mapping[str, Any], path: str) -> str | None:
+    """The commit's SHA under a dotted path, or ``None``."""
+    value = at(data, path)
+    return value if isinstance(value, str) and SHA.fullmatch(value) and value.strip("0") else None
 
 
 def maybe(data: Mapping[str, Any], path: str) -> str | None:

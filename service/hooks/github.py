@@ -17,6 +17,7 @@ from service.hooks.events import (
     first_line,
     key,
     maybe,
+    maybe_commit,
     number_at,
     pushed,
     text_at,
@@ -69,15 +70,16 @@ def _pull_request(payload: Mapping[str, Any]) -> Heard:
     action = cut(maybe(payload, "action"))
     if action not in NEW_COMMITS:
         return Nothing(f"pull_request {action} brings no commit")
-    number = number_at(payload, "pull_request.number")
+    number, before = number_at(payload, "pull_request.number"), maybe_commit(payload, "before")
     head, base = at(payload, "pull_request.head.repo.full_name"), at(payload, "pull_request.base.repo.full_name")
     return Happened(
         TriggerEvent.PULL_REQUEST,
         checked(text_at(payload, "pull_request.head.sha"), "pull_request.head.sha"),
         text_at(payload, "pull_request.base.ref"),
-        key("pull_request", str(number), cut(maybe(payload, "before"))[:12]),
+        key("pull_request", str(number), (before or "")[:12]),
         key("pull_request", str(number)),
         base=checked(text_at(payload, "pull_request.base.sha"), "pull_request.base.sha"),
+        before=before,
         since_fork=True,
         from_fork=head is None or head != base,  # a fork that is gone has no repo
         who=cut(maybe(payload, "pull_request.user.login")),

@@ -15,6 +15,7 @@ from service.hooks.events import (
     first_line,
     key,
     maybe,
+    maybe_commit,
     number_at,
     pushed,
     text_at,
@@ -63,15 +64,16 @@ def _merge_request(payload: Mapping[str, Any]) -> Heard:
     # An update without `oldrev` changed the title, a label or the like.
     if action not in {"open", "reopen"} and not (action == "update" and maybe(payload, "object_attributes.oldrev")):
         return Nothing(f"merge request {action} brings no commit")
-    number = number_at(payload, "object_attributes.iid")
+    number, before = number_at(payload, "object_attributes.iid"), maybe_commit(payload, "object_attributes.oldrev")
     target = text_at(payload, "object_attributes.target_branch")
     return Happened(
         TriggerEvent.PULL_REQUEST,
         checked(text_at(payload, "object_attributes.last_commit.id"), "object_attributes.last_commit.id"),
         target,
-        key("pull_request", str(number), cut(maybe(payload, "object_attributes.oldrev"))[:12]),
+        key("pull_request", str(number), (before or "")[:12]),
         key("pull_request", str(number)),
         base=target,  # the payload has no SHA of it
+        before=before,
         since_fork=True,
         # A fork that is gone has no project.
         from_fork=at(payload, "object_attributes.source_project_id")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -46,6 +47,14 @@ class Waiting:
     requested_by: str | None
     label: str | None
     reason: str | None
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A job of the same line as another: one of the two replaces the other."""
+
+    job: int
+    happened: Happened
 
 
 class Planner:
@@ -114,7 +123,12 @@ class Planner:
             self._end(waiting.job, JobState.CANCELLED, body)
             return
         plan = planning.plan(body, mirror, self._settings)
-        self._supersede(waiting)
+        rivals = self._rivals(waiting)
+        newer = next((rival.job for rival in rivals if overtook(rival.happened, waiting.happened, mirror)), None)
+        if newer is not None:
+            self._end(waiting.job, JobState.CANCELLED, superseded_by(newer))
+            return
+        self._supersede(waiting, rivals)
         with self._database.write() as session:
             store(session, waiting, body, plan)
 
@@ -126,13 +140,13 @@ class Planner:
                 changes.touch(session, job_id, [])
                 notices.note_plan(session, job, JobState.PLANNING)
 
-    def _supersede(self, waiting: Waiting) -> None:
-        """Cancels what the new job replaces, each in a transaction of its own: locks are of one job at a time."""
+    def _rivals(self, waiting: Waiting) -> list[Rival]:
+        """The jobs of the same line that were heard of earlier and have not ended."""
         if waiting.line is None:
-            return
+            return []
         with self._database.read() as session:
-            older = session.scalars(
-                select(Job.id)
+            rows = session.execute(
+                select(Job.id, Trigger.happened)
                 .join(Trigger, Trigger.job_id == Job.id)
                 .where(
                     Trigger.repository_id == waiting.repository_id,
@@ -142,9 +156,30 @@ class Planner:
                 )
                 .order_by(Job.id)
             ).all()
-        for job_id in older:
+        return [Rival(job_id, decode(Happened, happened)) for job_id, happened in rows]
+
+    def _supersede(self, waiting: Waiting, rivals: Iterable[Rival]) -> None:
+        """Cancels what the new job replaces, each in a transaction of its own: locks are of one job at a time."""
+        for rival in rivals:
             with contextlib.suppress(JobEnded), self._database.write() as session:
-                jobs.cancel(session, job_id, f"superseded by job {waiting.job}")
+                jobs.cancel(session, rival.job, superseded_by(waiting.job))
+
+
+def superseded_by(job: int) -> str:
+    """Why a job ended that another one replaces."""
+    return f"superseded by job {job}"
+
+
+def overtook(earlier: Happened, later: Happened, mirror: Mirror) -> bool:
+    """Whether what was heard of earlier happened behind what was heard of later: forges promise no order.
+
+    A commit is newer than another whose place it took, or the place of one that has it in its history.
+    """
+    if later.before is not None and (later.before == earlier.commit or mirror.contains(later.before, earlier.commit)):
+        return False
+    if earlier.before == later.commit:
+        return True
+    return later.before is not None and earlier.commit != later.commit and mirror.contains(earlier.commit, later.commit)
 
 
 def find(session: Session) -> list[Waiting]:

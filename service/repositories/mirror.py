@@ -104,6 +104,14 @@ class Mirror:
             return None
         return frozenset(names.decode(errors="replace").split("\0")) - {""}
 
+    def contains(self, commit: str, other: str) -> bool:
+        """Whether a commit has another in its history, or is it. One that is not in the mirror is in nobody's."""
+        try:
+            self._git("merge-base", "--is-ancestor", other, commit)
+        except git.GitFailed:
+            return False
+        return True
+
     def default_head(self) -> str:
         """The commit that the repository's default branch has now.
 

@@ -105,6 +105,40 @@ def test_a_push_becomes_a_job_of_what_the_tree_says(
     assert service.get(f"/jobs/{job['id']}/table")["detail"] == f"superseded by job {other}"
 
 
+def test_a_delivery_that_comes_late_replaces_nothing_newer(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """Forges promise no order: what counts is which commit took the other's place, and not which was heard of last."""
+    base = registered.git("rev-parse", f"{first}~1").strip()
+    second, third = registered.commit("second", a_dot_txt="2"), registered.commit("third", a_dot_txt="3")
+    registered.git("checkout", "-q", first)
+    amended = registered.commit("second, amended", a_dot_txt="2, amended")
+    registered.git("branch", "amended", amended)
+
+    def pushed(before: str, after: str, ref: str = "main") -> Any:
+        return planned(service, push(service, registered, f"refs/heads/{ref}", before, after)["job"])
+
+    newest = pushed(second, third)
+    late = pushed(base, first)
+    assert (late["state"], late["detail"]) == ("cancelled", f"superseded by job {newest['id']}")
+    assert service.get(f"/jobs/{newest['id']}")["state"] == "waiting"
+    # Whatever took its place is newer, also where the branch went back or elsewhere.
+    for before, after in ((third, first), (first, second), (second, amended)):
+        newer = pushed(before, after)
+        assert newer["state"] == "waiting", (before, after)
+        assert service.get(f"/jobs/{newest['id']}")["detail"] == f"superseded by job {newer['id']}"
+        newest = newer
+
+    def pulled(head: str, **more: str) -> Any:
+        payload = {**forges.pull_request(str(registered.path), head, base, number=5), **more}
+        return planned(service, forges.post(service.url, "github", "pull_request", payload).json()["job"])
+
+    newest = pulled(amended, before=second)
+    assert pulled(second, before=first)["detail"] == f"superseded by job {newest['id']}"
+    assert pulled(third, before=amended)["state"] == "waiting"
+    assert service.get(f"/jobs/{newest['id']}")["state"] == "cancelled"
+
+
 def test_an_event_has_one_job_however_often_it_is_told(
     service: RunningService, registered: GitRepository, first: str
 ) -> None:
