@@ -14,7 +14,7 @@ from service.errors import ServiceError
 MEDIA = "application/problem+json"
 BY_FRAMEWORK = {"method-not-allowed": 405, "http-400": 400}
 """Codes without a class of their own: `service.error_handlers` makes them of what Starlette refuses."""
-NAMING = {"/api/v1/compare", "/api/v1/history", "/api/v1/statuses"}
+NAMING = {"/api/v1/compare", "/api/v1/history"}
 """Lists whose query names something that may not be there."""
 METHODS = ("get", "put", "post", "delete", "patch")
 

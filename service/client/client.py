@@ -102,9 +102,9 @@ class Client:
         self._send("DELETE", f"repositories/{quote(name, safe='')}/forge")
 
     def statuses(
-        self, *, repository: str | None = None, limit: int = 50, before: int | None = None
+        self, *, repository: str | None = None, limit: int = 50, before: str | None = None
     ) -> Page[StatusOutput]:
-        """What forges are told of commits, the latest changed first."""
+        """What forges are told of commits, the latest changed first; ``before`` is as the page before names it."""
         return self._get(Page[StatusOutput], "statuses", repository=repository, limit=limit, before=before)
 
     def redeliver_status(self, status: int) -> StatusOutput:

@@ -26,7 +26,7 @@ A_PAGE = 30
 def show(
     request: Request,
     session: ReadSession,
-    statuses_before: Annotated[Id | None, Query()] = None,
+    statuses_before: Annotated[str | None, Query(pattern=status_views.CURSOR)] = None,
     events_before: Annotated[Id | None, Query()] = None,
 ) -> Response:
     """The latest statuses and events, or those before one."""

@@ -43,7 +43,7 @@ def delete_forge(name: str, database: DatabaseDep, caller: CallerDep) -> None:
 def list_statuses(
     database: DatabaseDep,
     repository: Annotated[str | None, Query(max_length=100)] = None,
-    before: Annotated[Id | None, Query()] = None,
+    before: Annotated[str | None, Query(pattern=views.CURSOR)] = None,
     limit: Limit = 50,
 ) -> Page[StatusOutput]:
     """What forges are told of commits, the latest changed first."""

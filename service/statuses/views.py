@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session, joinedload
 
@@ -12,14 +14,18 @@ from service.states import SendState
 from service.statuses import credentials
 from service.statuses.schemas import ForgeOutput, StatusOutput
 
+CURSOR = r"^[0-9]{1,18}-[0-9]{1,16}$"
+"""Where a page ended: a status's number, and the microsecond of its change as the page showed it."""
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
 
 def list_statuses(
-    session: Session, repository: str | None = None, before: int | None = None, limit: int = 50
+    session: Session, repository: str | None = None, before: str | None = None, limit: int = 50
 ) -> Page[StatusOutput]:
-    """Statuses, the latest changed first; with ``before``, those changed before that one.
+    """Statuses, the latest changed first; with ``before``, those behind a page's ``CURSOR``.
 
-    Raises:
-        NotFound: there is no status of the number ``before``.
+    The cursor keeps its moment: the status there may change meanwhile, and would lead back to the beginning.
     """
     statement = (
         select(CommitStatus)
@@ -30,13 +36,16 @@ def list_statuses(
     if repository is not None:
         statement = statement.join(Repository).where(Repository.name == repository)
     if before is not None:
-        edge = session.get(CommitStatus, before)
-        if edge is None:
-            raise NotFound(f"there is no status {before}")
-        statement = statement.where(tuple_(CommitStatus.changed_at, CommitStatus.id) < tuple_(edge.changed_at, edge.id))
+        number, moment = (int(part) for part in before.split("-"))
+        edge = (_EPOCH + datetime.timedelta(microseconds=moment), number)
+        statement = statement.where(tuple_(CommitStatus.changed_at, CommitStatus.id) < edge)
     rows = session.scalars(statement).all()
     page = rows[:limit]
-    return Page(items=[_output(row) for row in page], next=f"before={page[-1].id}" if len(rows) > limit else None)
+    return Page(items=[_output(row) for row in page], next=_behind(page[-1]) if len(rows) > limit else None)
+
+
+def _behind(row: CommitStatus) -> str:
+    return f"before={row.id}-{(row.changed_at - _EPOCH) // datetime.timedelta(microseconds=1)}"
 
 
 def get_status(session: Session, status_id: int) -> StatusOutput:

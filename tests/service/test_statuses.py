@@ -503,3 +503,11 @@ def test_statuses_are_listed_page_by_page(
     assert contexts == ["other+unit", "other", "unit"]
     assert rest["next"] is None
     assert service.get("/statuses?repository=nobody")["items"] == []
+    # What changes between two pages moves to the front: it has been shown, and leads nobody back there.
+    for one in first["items"]:
+        service.post(f"/jobs/{one['job']}/cancel")
+    assert [one["id"] for one in service.get(f"/statuses?limit=2&{first['next']}")["items"]] == [rest["items"][0]["id"]]
+    page = service.http.get(f"/notifications?statuses_{first['next']}").text
+    assert [f'id="status-{number}"' in page for number in (1, 2, 3)] == [True, False, False]
+    for odd in ("7", "7-", "x-1", f"1-{'9' * 17}"):
+        assert service.http.get("/api/v1/statuses", params={"before": odd}).status_code == 422, odd
