@@ -26,6 +26,7 @@ A_PAGE = 30
 def show(
     request: Request,
     session: ReadSession,
+    caller: CallerDep,
     statuses_before: Annotated[str | None, Query(pattern=status_views.CURSOR)] = None,
     events_before: Annotated[Id | None, Query()] = None,
 ) -> Response:
@@ -34,8 +35,8 @@ def show(
         request,
         "notifications.html",
         statuses=status_views.list_statuses(session, before=statuses_before, limit=A_PAGE),
-        events=webhook_views.list_deliveries(session, before=events_before, limit=A_PAGE),
-        webhooks=webhook_views.list_webhooks(session),
+        events=webhook_views.list_deliveries(session, caller, before=events_before, limit=A_PAGE),
+        webhooks=webhook_views.list_webhooks(session, caller),
         latest=statuses_before is None and events_before is None,
     )
 

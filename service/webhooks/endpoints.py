@@ -31,29 +31,30 @@ def add(
 
 
 @inside.get("")
-def list_all(database: DatabaseDep) -> list[WebhookOutput]:
+def list_all(database: DatabaseDep, caller: CallerDep) -> list[WebhookOutput]:
     """Every webhook."""
     with database.read() as session:
-        return views.list_webhooks(session)
+        return views.list_webhooks(session, caller)
 
 
 @inside.get("/deliveries")
 def list_deliveries(
     database: DatabaseDep,
+    caller: CallerDep,
     webhook: Annotated[Id | None, Query()] = None,
     before: Annotated[Id | None, Query()] = None,
     limit: Limit = 50,
 ) -> Page[DeliveryOutput]:
     """The latest deliveries, and what became of each."""
     with database.read() as session:
-        return views.list_deliveries(session, webhook, before, limit)
+        return views.list_deliveries(session, caller, webhook, before, limit)
 
 
 @inside.get("/deliveries/{delivery}")
-def get_delivery(delivery: Id, database: DatabaseDep) -> DeliveryOutput:
+def get_delivery(delivery: Id, database: DatabaseDep, caller: CallerDep) -> DeliveryOutput:
     """One delivery."""
     with database.read() as session:
-        return views.get_delivery(session, delivery)
+        return views.get_delivery(session, delivery, caller)
 
 
 @inside.post("/deliveries/{delivery}/redeliver")
@@ -63,14 +64,14 @@ def redeliver(delivery: Id, database: DatabaseDep, caller: CallerDep) -> Deliver
         service.redeliver(session, delivery)
         audit.note(session, caller, "webhook.redeliver", f"webhook delivery {delivery}")
         session.flush()
-        return views.get_delivery(session, delivery)
+        return views.get_delivery(session, delivery, caller)
 
 
 @inside.get("/{webhook}")
-def get(webhook: Id, database: DatabaseDep) -> WebhookOutput:
+def get(webhook: Id, database: DatabaseDep, caller: CallerDep) -> WebhookOutput:
     """One webhook."""
     with database.read() as session:
-        return views.get_webhook(session, webhook)
+        return views.get_webhook(session, webhook, caller)
 
 
 @admin.delete("/{webhook}", status_code=status.HTTP_204_NO_CONTENT)
@@ -101,7 +102,7 @@ def enable(webhook: Id, database: DatabaseDep, caller: CallerDep) -> WebhookOutp
         service.enable(session, webhook)
         audit.note(session, caller, "webhook.enable", f"webhook {webhook}")
         session.flush()
-        return views.get_webhook(session, webhook)
+        return views.get_webhook(session, webhook, caller)
 
 
 router = APIRouter()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session, joinedload
 
+from service.access.scopes import Caller, Scope
 from service.clock import now
 from service.errors import NotFound
 from service.models import Webhook, WebhookDelivery
@@ -13,29 +16,37 @@ from service.states import SendState
 from service.webhooks.schemas import DeliveryOutput, Event, WebhookMade, WebhookOutput
 
 
-def list_webhooks(session: Session) -> list[WebhookOutput]:
+def url_for(caller: Caller, url: str) -> str:
+    """A webhook's URL as the caller may see it: many a receiver goes by a secret in it, so readers see its host."""
+    parts = urlsplit(url)
+    origin = f"{parts.scheme}://{parts.netloc}/"
+    return url if caller.may(Scope.ADMIN) or url in (origin, origin[:-1]) else f"{origin}…"
+
+
+def list_webhooks(session: Session, caller: Caller) -> list[WebhookOutput]:
     """Every webhook, the oldest first."""
     rows = session.scalars(select(Webhook).options(joinedload(Webhook.repository)).order_by(Webhook.id))
-    return [WebhookOutput(**_fields(row)) for row in rows]
+    return [WebhookOutput(**_fields(row, url_for(caller, row.url))) for row in rows]
 
 
-def get_webhook(session: Session, webhook_id: int) -> WebhookOutput:
+def get_webhook(session: Session, webhook_id: int, caller: Caller) -> WebhookOutput:
     """One webhook.
 
     Raises:
         NotFound: there is none of this number.
     """
-    return WebhookOutput(**_fields(_load(session, webhook_id)))
+    row = _load(session, webhook_id)
+    return WebhookOutput(**_fields(row, url_for(caller, row.url)))
 
 
 def made(session: Session, webhook_id: int) -> WebhookMade:
     """One webhook with its secret, for whoever made that."""
     row = _load(session, webhook_id)
-    return WebhookMade(**_fields(row), secret=row.secret)
+    return WebhookMade(**_fields(row, row.url), secret=row.secret)
 
 
 def list_deliveries(
-    session: Session, webhook_id: int | None = None, before: int | None = None, limit: int = 50
+    session: Session, caller: Caller, webhook_id: int | None = None, before: int | None = None, limit: int = 50
 ) -> Page[DeliveryOutput]:
     """The latest deliveries, newest first; with ``before``, those older than that one."""
     statement = (
@@ -50,10 +61,11 @@ def list_deliveries(
         statement = statement.where(WebhookDelivery.id < before)
     rows = session.scalars(statement).all()
     page = rows[:limit]
-    return Page(items=[_output(row) for row in page], next=f"before={page[-1].id}" if len(rows) > limit else None)
+    items = [_output(row, caller) for row in page]
+    return Page(items=items, next=f"before={page[-1].id}" if len(rows) > limit else None)
 
 
-def get_delivery(session: Session, delivery_id: int) -> DeliveryOutput:
+def get_delivery(session: Session, delivery_id: int, caller: Caller) -> DeliveryOutput:
     """One delivery.
 
     Raises:
@@ -64,7 +76,7 @@ def get_delivery(session: Session, delivery_id: int) -> DeliveryOutput:
     )
     if row is None:
         raise NotFound(f"there is no delivery {delivery_id}")
-    return _output(row)
+    return _output(row, caller)
 
 
 def _load(session: Session, webhook_id: int) -> Webhook:
@@ -79,11 +91,11 @@ def _load(session: Session, webhook_id: int) -> Webhook:
     return row
 
 
-def _fields(row: Webhook) -> dict[str, object]:
+def _fields(row: Webhook, url: str) -> dict[str, object]:
     overlapping = row.old_until is not None and row.old_until > now()
     return {
         "id": row.id,
-        "url": row.url,
+        "url": url,
         "events": row.events,
         "repository": row.repository.name if row.repository is not None else None,
         "created_at": row.created_at,
@@ -93,11 +105,11 @@ def _fields(row: Webhook) -> dict[str, object]:
     }
 
 
-def _output(row: WebhookDelivery) -> DeliveryOutput:
+def _output(row: WebhookDelivery, caller: Caller) -> DeliveryOutput:
     return DeliveryOutput(
         id=row.id,
         webhook=row.webhook_id,
-        url=row.webhook.url,
+        url=url_for(caller, row.webhook.url),
         message=row.message,
         event=Event(row.event),
         job=row.job_id,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from sqlalchemy import update
 
@@ -316,6 +317,30 @@ def test_a_name_that_leads_inside_is_refused_when_it_is_called(
     run_a_job(service)
     assert "inside.example.org is 127.0.0.1, which is not public" in ended(service, "gave-up")["detail"]
     assert receiver.calls == []
+
+
+def test_a_urls_secret_is_shown_to_admins_alone(start: Start, repo: GitRepository) -> None:
+    """Many a receiver goes by a secret in its URL: whoever may read, and where all may, sees whom it belongs to."""
+    service = start(public_reading=True)
+    service.post("/repositories", {"name": "demo", "url": str(repo.path)}, 201)
+    url = "https://hooks.invalid/services/s3cr3t-path?token=s3cr3t-query"
+    webhook = service.post("/webhooks", {"url": url}, 201)["id"]
+    job = service.submit("demo", "main")
+    service.post(f"/jobs/{job['id']}/cancel")
+    delivery = wait_for(lambda: deliveries(service), "a delivery")[0]["id"]
+    lists = ["/webhooks", f"/webhooks/{webhook}", "/webhooks/deliveries", f"/webhooks/deliveries/{delivery}"]
+    pages = [*(f"/api/v1{path}" for path in lists), "/notifications"]
+    token = service.post("/tokens", {"name": "ci", "scopes": ["submit"]}, 201)["token"]
+    for headers in ({}, {"Authorization": f"Bearer {token}"}):
+        for page in pages:
+            text = httpx.get(f"{service.url}{page}", headers=headers).text
+            assert "https://hooks.invalid/…" in text, page
+            assert "s3cr3t" not in text, page
+    again = httpx.post(
+        f"{service.url}/api/v1/webhooks/deliveries/{delivery}/redeliver", headers={"Authorization": f"Bearer {token}"}
+    )
+    assert (again.status_code, "s3cr3t" in again.text) == (200, False)
+    assert all("s3cr3t-query" in service.http.get(page).text for page in pages[:-1])
 
 
 def test_a_webhook_is_forgotten_with_its_deliveries(
