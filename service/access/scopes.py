@@ -34,7 +34,8 @@ class Caller:
     """Who calls. ``scopes`` is all that is granted; ``key`` is what a rate limit counts a token by.
 
     ``prefix`` is the visible beginning of a stored token. The tokens of the data directory and of the environment show
-    none: an operator's own may be short. ``expires_in_s`` is how long the token is still good, where it expires.
+    none: an operator's own may be short. ``expires_in_s`` is how long the token is still good, where it expires;
+    ``token`` is a stored one's number.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Caller:
     address: str = ""
     prefix: str | None = None
     expires_in_s: int | None = None
+    token: int | None = None
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller's token allows this."""

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from service import etags
+from service.access.gate import Gate
 from service.audit import service as audit
 from service.dependencies import CallerDep, DatabaseDep, SettingsDep, signed_in
 from service.jobs import idempotency, planning, service, stream, views
@@ -131,12 +132,14 @@ def get_table(
 
 
 @router.get("/jobs/{job}/stream", response_class=StreamingResponse)
-def get_stream(job: Id, request: Request, database: DatabaseDep) -> StreamingResponse:
+def get_stream(job: Id, request: Request, database: DatabaseDep, caller: CallerDep) -> StreamingResponse:
     """A job's live stream of server-sent events: a snapshot, then changes, then the end."""
     with database.read() as session:
         views.get_job(session, job)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # nginx buffers an answer unless told not to
-    return StreamingResponse(stream.follow(database, job, request), media_type="text/event-stream", headers=headers)
+    gate: Gate = request.app.state.gate
+    text = stream.follow(database, job, request, lambda: gate.holds(caller))
+    return StreamingResponse(text, media_type="text/event-stream", headers=headers)
 
 
 @router.post("/jobs/{job}/cancel")

@@ -12,7 +12,9 @@ import pytest
 from sqlalchemy import select, update
 
 from service.clock import now
+from service.jobs import stream
 from service.models import AccessToken
+from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
 
 
@@ -77,6 +79,25 @@ def test_a_revoked_token_is_refused_from_then_on(service: RunningService) -> Non
         assert http.get("/api/v1/jobs").json()["code"] == "token-refused"
     assert service.post(f"/tokens/{made['id']}/revoke")["revoked_at"] == revoked["revoked_at"]
     assert service.http.post("/api/v1/tokens/99/revoke").json()["code"] == "not-found"
+
+
+@pytest.mark.parametrize("ended", ["revoked_at", "expires_at"])
+def test_a_live_stream_ends_with_its_token(
+    service: RunningService, registered: GitRepository, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    """It is one call that lasts for hours; whoever comes again is refused, and other readers notice nothing."""
+    monkeypatch.setattr(stream, "CHECK_S", 0.2)
+    job = service.submit("demo", "main")["id"]
+    path, made, other = f"/api/v1/jobs/{job}/stream", make(service, "read"), make(service, "read")
+    with client(service, made["token"]) as http, client(service, other["token"]) as another:
+        with http.stream("GET", path, timeout=30) as answer, another.stream("GET", path, timeout=30) as still:
+            lines, others = answer.iter_lines(), still.iter_lines()
+            assert (next(lines), next(others)) == ("event: snapshot", "event: snapshot")
+            change(service, made["id"], **{ended: now()})
+            assert "event: end" not in list(lines)
+            service.post(f"/jobs/{job}/cancel")
+            assert "event: end" in list(others)
+        assert http.get(path).status_code == 401
 
 
 def test_the_last_use_is_noted_once_a_minute(service: RunningService) -> None:
