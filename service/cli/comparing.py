@@ -59,7 +59,7 @@ def compare(
         name = repository if repository or job else _here(client)
         found = _whole(client, name, base, head, job)
     if json or form is Format.JSON:
-        typer.echo(found.model_dump_json(indent=2))
+        typer.echo(output.clean_json(found.model_dump_json(indent=2)))
     elif form is Format.MARKDOWN:
         from service.compare.markdown import markdown
 

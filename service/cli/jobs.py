@@ -47,7 +47,8 @@ def table(
             result = client.table(job)
             output.show(result, result_table(result), json=False)
         else:
-            typer.echo(client.table_text(job, form.value).rstrip("\n"))
+            written = client.table_text(job, form.value).rstrip("\n")
+            typer.echo(output.clean_json(written) if form is Format.JSON else output.clean(written))
 
 
 def export(
@@ -58,10 +59,11 @@ def export(
 ) -> None:
     """Export a job's evidence: its table with the attempts and cases behind every row, as JSON that can be checked."""
     from service.cli.connect import connect
+    from service.cli.output import clean_json
     from service.client.evidence import export as read
 
     with connect(url) as client:
-        _write(read(client, job).model_dump_json(indent=1), output)
+        _write(clean_json(read(client, job).model_dump_json(indent=1)), output)
 
 
 def junit(

@@ -80,7 +80,9 @@ def main() -> None:
 
 
 def _refuse(message: str) -> None:
-    typer.echo(f"replaybench: {message}", err=True)
+    from service.cli.output import clean
+
+    typer.echo(f"replaybench: {clean(message)}", err=True)
     sys.exit(USAGE)
 
 

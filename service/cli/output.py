@@ -17,12 +17,18 @@ from service.cli.errors import UserError
 
 WIDE = 240
 SECRET = frozenset({"credential", "secret"})
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Controls but tab and newline, and what hides or reorders the text around it.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
 
 def clean(text: str) -> str:
-    """A text without control characters, so that it can neither move the cursor nor start an escape sequence."""
+    """A text without control characters: it cannot move the cursor, start an escape sequence or reorder a line."""
     return _CONTROL.sub("�", text)
+
+
+def clean_json(text: str) -> str:
+    """The same JSON, its control characters spelled as escapes."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def line(text: str) -> str:
@@ -47,7 +53,7 @@ def show(
 ) -> None:
     """Prints a result, for a program or for a person."""
     if json:
-        typer.echo(to_json(value, indent=2).decode())
+        typer.echo(clean_json(to_json(value, indent=2).decode()))
     elif isinstance(readable, str):
         typer.echo(clean(readable))
     else:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from service.cli.output import clean, line, text
+from service.cli.output import clean, clean_json, line, text
 from service.cli.render import counted, seconds
 
 
 def test_what_tested_code_says_cannot_steer_the_terminal() -> None:
     assert clean("\x1b[2Jgone\x07 \x9b31m") == "�[2Jgone� �31m"
+    assert clean("passed\u202edeliaf\u2066\ufeff") == "passed�deliaf��"
     assert line("one\r\ntwo\tthree") == "one two three"
+
+
+def test_json_says_the_same_without_a_control_character() -> None:
+    said = {"\x9b31m": "\x1b[2J\u202e\x7f\n", "plain": "größer ✓"}
+    written = clean_json(json.dumps(said, indent=2, ensure_ascii=False))
+    assert json.loads(written) == said
+    assert clean(written) == written
 
 
 def test_brackets_of_a_case_are_no_markup() -> None:
