@@ -54,7 +54,7 @@ class Gate:
             except (TokenRefused, TokenExpired):
                 if not (open_to_all and optional):
                     raise
-        self._count(address)
+        self.count(address)
         if not open_to_all:
             raise self._missing(scope)
         return public(address)
@@ -70,7 +70,7 @@ class Gate:
         try:
             return self._of_file(token, address) or self._stored(token, address)
         except ServiceError:
-            self._count(address)
+            self.count(address)
             raise
 
     def holds(self, caller: Caller) -> bool:
@@ -112,7 +112,12 @@ class Gate:
         scopes = granted(Scope(scope) for scope in row.scopes)
         return Caller(row.name, scopes, f"token {row.id}", address, row.prefix, left, row.id)
 
-    def _count(self, address: str) -> None:
+    def count(self, address: str) -> None:
+        """Counts a call of somebody who has proven nothing.
+
+        Raises:
+            RateLimited: there were too many from this address.
+        """
         who = f"the address {address} without a good token"
         _not_too_often(self._by_address, address_key(address), who, self._settings.address_rate)
 

@@ -7,8 +7,9 @@ from typing import Annotated
 import structlog
 from fastapi import APIRouter, Depends, Query, Request, Response, status
 
+from service.access.gate import Gate
 from service.audit import service as audit
-from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_admin, signed_in
+from service.dependencies import CallerDep, DatabaseDep, SettingsDep, address_of, is_admin, signed_in
 from service.errors import HookMalformed, HookRefused, TooLarge
 from service.hooks import service, views
 from service.hooks.events import Malformed
@@ -51,7 +52,14 @@ def planner(request: Request) -> Planner:
     return found
 
 
+def gate(request: Request) -> Gate:
+    """The application's gate, which counts what is not proven."""
+    found: Gate = request.app.state.gate
+    return found
+
+
 PlannerDep = Annotated[Planner, Depends(planner)]
+GateDep = Annotated[Gate, Depends(gate)]
 
 
 @router.post("/hooks/{provider}", status_code=status.HTTP_202_ACCEPTED)
@@ -62,6 +70,7 @@ def receive(
     database: DatabaseDep,
     settings: SettingsDep,
     planner: PlannerDep,
+    gate: GateDep,
 ) -> DeliveryOutput:
     """Takes a forge's delivery. Its job is ``planning`` until the commit is fetched and its ``[trigger]`` read."""
     forge, headers, wrong, signed = FORGES[provider], request.headers, "", body
@@ -74,6 +83,7 @@ def receive(
     with database.read() as session:
         repository_id = service.prove(session, settings, forge, data, headers, signed)
     if repository_id is None:
+        gate.count(address_of(request))
         addresses = [address[:200] for address in forge.addresses(data)] if data else []
         log.warning("hook-refused", provider=provider, addresses=addresses, why=wrong)
         raise HookRefused(

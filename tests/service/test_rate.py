@@ -8,7 +8,7 @@ import httpx
 
 from service.access import rate
 from service.access.rate import Rate, address_key
-from tests.support import running_service
+from tests.support import forges, running_service
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import GitRepository
 from worker.messages import Outcome
@@ -94,6 +94,19 @@ def test_wrong_tokens_are_counted_by_address_and_right_ones_from_there_go_on(
             assert http.get("/api/v1/jobs").status_code == 429
             assert http.get("/api/v1/health").status_code == 200
         assert service.http.get("/api/v1/jobs").status_code == 200
+
+
+def test_hooks_that_nothing_proves_are_counted_too_and_proven_ones_go_on(
+    tmp_path: Path, database_url: str, broker_url: str, repo: GitRepository
+) -> None:
+    """Many repositories of one forge call from one address: a wrong secret of one keeps out none of the others."""
+    rates = {"address_rate": 10, "hook_secrets": forges.SECRET}
+    with running_service.running(tmp_path / "data", database_url, broker_url, **rates) as service:
+        service.post("/repositories", {"name": "demo", "url": str(repo.path)}, 201)
+        payload = {"repository": {"clone_url": str(repo.path)}}
+        wrong = [forges.post(service.url, "github", "ping", payload, secret="wrong" * 4) for _ in range(15)]
+        assert [answer.status_code for answer in (wrong[0], wrong[-1])] == [401, 429]
+        assert forges.post(service.url, "github", "ping", payload).status_code == 202
 
 
 def test_workers_are_never_made_to_wait(
