@@ -15,6 +15,7 @@ from service.database import Database, upgrade
 from service.dispatch.broker import Broker
 from service.dispatch.sweep import Sweep
 from service.errors import DatabaseUnavailable
+from service.imports import endpoints as imports
 from service.jobs import endpoints as jobs
 from service.pages import endpoints as pages
 from service.repositories import endpoints as repositories
@@ -51,7 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings, app.state.database = settings, database
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
-    for part in (repositories, jobs, results, workers, pages):
+    for part in (repositories, jobs, imports, results, workers, pages):
         app.include_router(part.router)
     app.include_router(results.worker_router)
 

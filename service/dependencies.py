@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Iterator
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from sqlalchemy.orm import Session
 
 from service.database import Database
@@ -41,6 +41,17 @@ def _read(request: Request) -> Iterator[Session]:
 ReadSession = Annotated[Session, Depends(_read, scope="function")]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 DatabaseDep = Annotated[Database, Depends(get_database)]
+
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[!-~]+$",
+        description="Chosen by the caller. The same key and body again give the job that the first time made.",
+    ),
+]
 
 
 def token_of(request: Request) -> str | None:

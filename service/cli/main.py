@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import jobs, parts, repos
+from service.cli import imports, jobs, parts, repos
 from service.cli.errors import UserError
 from service.cli.submit import submit
 from service.client.errors import ClientError, ProblemError
@@ -27,6 +27,7 @@ app.command(rich_help_panel=_START)(parts.up)
 app.command(rich_help_panel=_JOBS)(submit)
 for _command in (jobs.watch, jobs.table, jobs.export, jobs.junit, jobs.cancel, jobs.rerun, jobs.jobs):
     app.command(rich_help_panel=_JOBS)(_command)
+app.command("import", rich_help_panel=_JOBS)(imports.import_report)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.command(rich_help_panel=_OPERATE)(jobs.workers)
 app.command(rich_help_panel=_OPERATE)(parts.serve)

@@ -65,11 +65,11 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
             priority=request.priority,
             label=request.label,
             work_package=request.work_package,
-            requested_by=_user(),
+            requested_by=user(),
             reason=request.reason,
         )
     except ValidationError as error:
-        raise UserError("; ".join(_complaint(problem["loc"], problem) for problem in error.errors())) from error
+        raise UserError(complaints(error)) from error
 
 
 def _refs(request: Request, checkout: Checkout | None, note: Callable[[str], None]) -> list[str]:
@@ -104,11 +104,17 @@ def _read_probe(file: Path) -> bytes:
     return content
 
 
-def _user() -> str | None:
+def user() -> str | None:
+    """Who is signed in on this machine."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name
         return None
+
+
+def complaints(error: ValidationError) -> str:
+    """What is wrong with the options of a request."""
+    return "; ".join(_complaint(problem["loc"], problem) for problem in error.errors())
 
 
 def _complaint(place: tuple[int | str, ...], problem: object) -> str:

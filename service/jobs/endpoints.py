@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
+from fastapi import APIRouter, Depends, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from service import etags
-from service.dependencies import DatabaseDep, SettingsDep, signed_in
+from service.dependencies import DatabaseDep, IdempotencyKey, SettingsDep, signed_in
 from service.jobs import idempotency, planning, service, stream, views
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
 from service.repositories import service as repositories
@@ -23,15 +23,6 @@ UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What `If-Non
 TEXTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {media: {"schema": {"type": "string"}} for media in ("text/markdown", "text/csv")}}
 }
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=200,
-        pattern=r"^[!-~]+$",
-        description="Chosen by the caller. The same key and body again give the job that the first time made.",
-    ),
-]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
@@ -45,9 +36,10 @@ def submit(
 ) -> JobOutput | PlanOutput:
     """Submits a commit plus a matrix. ``dry_run`` answers the cells with 200 and stores nothing."""
     # git may take its time: nothing of the database is held meanwhile.
+    meaning = idempotency.digest(body)
     with database.read() as session:
         if idempotency_key and not body.dry_run:
-            made = idempotency.find(session, idempotency_key, body)
+            made = idempotency.find(session, idempotency_key, meaning)
             if made is not None:
                 return views.get_job(session, made)
         repository = repositories.find(session, body.repository)
@@ -56,14 +48,10 @@ def submit(
         response.status_code = status.HTTP_200_OK
         return plan.output()
     with database.write() as session:
-        kept = idempotency.keep(session, idempotency_key, body, settings) if idempotency_key else None
-        if kept is not None and kept.job_id is not None:  # the same submission was first, while this one was planned
-            return views.get_job(session, kept.job_id)
-        job = service.create(session, repository.id, body, plan)
-        if kept is not None:
-            kept.job_id = job.id
-            session.flush()
-        return views.get_job(session, job.id)
+        job = idempotency.once(
+            session, idempotency_key, meaning, settings, lambda: service.create(session, repository.id, body, plan)
+        )
+        return views.get_job(session, job)
 
 
 @router.get("/jobs")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from service.results.schemas import TableOutput, TableRow
+from service.states import Origin
 from worker.messages import Outcome, Verdict
 
 # As the engineering log counts: what is wrong first, then what passed, then what did not run.
@@ -54,6 +55,7 @@ def columns(table: TableOutput) -> list[tuple[str, str]]:
         ("Runtime", "runtime"),
         *([("Lightning", "lightning")] if len(table.lightnings) > 1 else []),
         *([("Suite", "suite")] if len(table.suites) > 1 else []),
+        *([("Origin", "origin")] if any(row.origin is Origin.IMPORTED for row in table.rows) else []),
         ("Result", "result"),
         ("Duration", "duration"),
         *([("GPU", "gpu")] if any(row.gpu for row in table.rows) else []),
@@ -68,6 +70,7 @@ def cells(table: TableOutput, row: TableRow) -> list[str]:
         "runtime": row.runtime,
         "lightning": row.lightning or "",
         "suite": row.suite,
+        "origin": row.origin,
         "result": (row.result or "waiting") + (" (flaky)" if row.flaky else ""),
         "duration": duration(row.duration_s),
         "gpu": row.gpu or "",
@@ -99,7 +102,7 @@ def text_csv(table: TableOutput) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
     fields = ("tree", "runtime", "lightning", "suite", "result", "verdict", "duration_s", "gpu", "flaky", "attempts",
-              "attempt", "digest")  # fmt: skip
+              "attempt", "digest", "origin")  # fmt: skip
     writer.writerow([*fields, *Outcome])
     for row in table.rows:
         values = [getattr(row, field) for field in fields]
