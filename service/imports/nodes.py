@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterable
 
 UNNAMED = "(no name)"
-LONGEST_ADDRESS = 1000
-"""Characters of a class name or file that are looked at part by part; a longer one stands as it is."""
+LONGEST_ADDRESS, MOST_PARTS = 1000, 40
+"""Characters and parts of a class name or file that are looked at part by part; a longer one stands as it is."""
 
 _FILE = re.compile(r"test_.*|.*_test", re.DOTALL)
 _DRIVE = re.compile(r"[A-Za-z]:/")
@@ -33,7 +33,7 @@ class Nodes:
     def of(self, file: str, classname: str, name: str) -> str:
         """A case's node id. Each of the three may be empty."""
         path, classes = self._place(file, classname)
-        return "::".join(part for part in (path, *classes.split("."), name or UNNAMED) if part)
+        return "::".join(part for part in (path, classes, name or UNNAMED) if part)
 
     def of_file(self, file: str, name: str) -> str:
         """The node id of a file that could not be collected: its path. pytest gives its dotted form as the name."""
@@ -48,7 +48,7 @@ class Nodes:
 
     def _by_file(self, file: str, classname: str) -> tuple[str, str]:
         absolute = file.startswith("/") or _DRIVE.match(file)
-        parts = file.split("/") if absolute and len(file) <= LONGEST_ADDRESS else []
+        parts = _parts(file, "/") if absolute else []
         for path in (file, *("/".join(parts[first:]) for first in range(1, len(parts)))):
             classes = _behind(classname, dotted(path))
             if path and (classes is not None or self._files.get(dotted(path)) == path):
@@ -56,15 +56,15 @@ class Nodes:
         return file, classname
 
     def _by_class(self, classname: str) -> tuple[str, str]:
-        parts = classname.split(".") if len(classname) <= LONGEST_ADDRESS else []
+        parts = _parts(classname, ".")
         ends = range(len(parts), 0, -1)
         for end in ends:
             path = self._files.get(".".join(parts[:end]))
             if path is not None:
-                return path, ".".join(parts[end:])
+                return path, "::".join(parts[end:])
         for end in ends:
             if _FILE.fullmatch(parts[end - 1]):
-                return "/".join(parts[:end]) + ".py", ".".join(parts[end:])
+                return "/".join(parts[:end]) + ".py", "::".join(parts[end:])
         return classname, ""
 
 
@@ -73,12 +73,17 @@ def dotted(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".")
 
 
+def _parts(text: str, mark: str) -> list[str]:
+    parts = text.split(mark) if len(text) <= LONGEST_ADDRESS else []
+    return parts if len(parts) <= MOST_PARTS else []
+
+
 def _slashes(file: str) -> str:
     """A path as node ids have it, also where it was written on Windows."""
     return (file if "/" in file else file.replace("\\", "/")).removeprefix("./")
 
 
 def _behind(classname: str, address: str) -> str | None:
-    """What a class name has behind a file's dotted form; before it may stand what `--junit-prefix` adds."""
+    """The classes behind a file's dotted form in a class name; before it may stand what `--junit-prefix` adds."""
     _, found, rest = f".{classname}.".partition(f".{address}.")
-    return rest.removesuffix(".") if found and address else None
+    return rest.removesuffix(".").replace(".", "::") if found and address else None

@@ -12,7 +12,7 @@ from typing import Any
 from xml.parsers import expat
 
 MOST_DEPTH = 40
-MOST_CASES = 200_000
+MOST_OBSERVATIONS = 400_000
 MOST_ELEMENTS = 2_000_000
 """What one report may hold: each becomes an object while it is read, however little it weighs in the file."""
 
@@ -94,7 +94,7 @@ class _Reader:
         self._attributes: dict[str, str] = {}
         self._case: CaseElement | None = None
         self._result: Result | None = None
-        self._elements = 0
+        self._elements = self._observations = 0
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         tag = name.rpartition(":")[2]
@@ -120,8 +120,10 @@ class _Reader:
             raise ReportUnreadable(f"elements are nested more than {MOST_DEPTH} deep; send a flatter report")
         if tag == "testcase" and self._case is not None:
             raise ReportUnreadable("a <testcase> stands inside another one; send them side by side")
-        if len(self.report.cases) > MOST_CASES or self._elements > MOST_ELEMENTS:
-            raise ReportUnreadable(f"there are over {MOST_CASES} cases or {MOST_ELEMENTS} elements; import it in parts")
+        self._observations += int(tag == "testcase" or tag in RESULTS)
+        if self._observations > MOST_OBSERVATIONS or self._elements > MOST_ELEMENTS:
+            most = f"{MOST_OBSERVATIONS} cases and results, or {MOST_ELEMENTS} elements"
+            raise ReportUnreadable(f"there are more than {most}; import it in parts")
 
     def text(self, text: str) -> None:
         if self._tags and self._tags[-1] in _TEXTS:

@@ -12,7 +12,7 @@ import pytest
 
 from service.imports.cases import LONGEST_MESSAGE, Cases, cases, seconds
 from service.imports.nodes import Nodes
-from service.imports.reading import MOST_CASES, MOST_DEPTH, ReportUnreadable, read
+from service.imports.reading import MOST_DEPTH, MOST_OBSERVATIONS, ReportUnreadable, read
 from service.imports.summary import Summary, summarize
 from worker.messages import CaseEvent, FailureClass, Outcome, Verdict
 
@@ -56,6 +56,7 @@ FILES = ("tests/test_x.py", "checks/parity.py", "checks/__init__.py", "a.b/cases
         ("/home/ci/tests/test_new.py", "tests.test_new.TestA", "t", "tests/test_new.py::TestA::t"),
         (r"C:\ci\tests\test_x.py", "Suite", "t", "tests/test_x.py::Suite::t"),
         ("/elsewhere/unknown.cpp", "Suite", "t", "/elsewhere/unknown.cpp::Suite::t"),
+        ("src/a.kt", "com.acme.FooTest", "t", "src/a.kt::com.acme.FooTest::t"),
         ("spec/a.js", "adds numbers", "t", "spec/a.js::adds numbers::t"),
         ("", "tests.test_x.TestA.TestB", "t[x]", "tests/test_x.py::TestA::TestB::t[x]"),
         ("", "checks.parity.Bits", "t", "checks/parity.py::Bits::t"),
@@ -67,6 +68,8 @@ FILES = ("tests/test_x.py", "checks/parity.py", "checks/__init__.py", "a.b/cases
         ("", "tests.test_x", "", "tests/test_x.py::(no name)"),
         ("", "", "", "(no name)"),
         ("", "." * 5000, "t", "." * 5000 + "::t"),
+        ("", "a." * 50 + "test_x", "t", "a." * 50 + "test_x::t"),
+        ("/" + "a/" * 50 + "test_x.py", "a.test_x", "t", "/" + "a/" * 50 + "test_x.py::a.test_x::t"),
     ],
 )
 def test_a_node_id_follows_from_file_class_name_and_name(file: str, classname: str, name: str, node_id: str) -> None:
@@ -284,9 +287,10 @@ BOMB = """<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">]><testsuites><
         (b"<html/>", "the root is <html>"),
         (b"<testsuites><testsuite><testcase><testcase/></testcase></testsuite></testsuites>", "inside another"),
         (b"<testsuites>" + b"<testsuite>" * MOST_DEPTH, "nested more than"),
-        (b"<testsuite>" + b"<testcase/>" * (MOST_CASES + 2), "import it in parts"),
+        (b"<testsuite><testcase>" + b"<flakyError/>" * MOST_OBSERVATIONS, "import it in parts"),
+        (b"<testsuite>" + b"<testcase/>" * (MOST_OBSERVATIONS + 2), "import it in parts"),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_what_is_no_report_or_means_harm_is_refused(content: bytes, says: str) -> None:
     """With the line, and never with what it wanted read."""
