@@ -259,6 +259,14 @@ def test_earlier_runs_of_a_case_are_seen_and_do_not_count(service: RunningServic
         (1, "failed", False), (2, "passed", True)]  # fmt: skip
 
 
+def test_the_files_of_the_commit_say_where_a_path_ends(service: RunningService, registered: GitRepository) -> None:
+    """Also of one that is not named as pytest names its files."""
+    registered.commit("checks", checks__parity_dot_py="")
+    job = send(service, report('<testcase classname="checks.parity.Bits" name="a"/>'))
+    (case,) = service.get(f"/attempts/{attempt_of(service, job['id'])['id']}/cases")["items"]
+    assert case["node_id"] == "checks/parity.py::Bits::a"
+
+
 def test_the_client_sends_a_report(service: RunningService, registered: GitRepository) -> None:
     """With several GPUs, and without what is left out."""
     token = service.http.headers["Authorization"].removeprefix("Bearer ")
