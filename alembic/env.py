@@ -25,9 +25,9 @@ url = context.config.attributes["url"]
 database = Database(url)
 with database.engine.connect() as connection:
     if connection.dialect.name == "sqlite":
-        # SQLite alters a table by copying it, which foreign keys would stop.
-        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
-        connection.commit()
+        # SQLite alters a table by copying it, which foreign keys would stop. Within a transaction the pragma does
+        # nothing, and SQLAlchemy begins one before its first statement: so the driver's own connection is asked.
+        connection.connection.cursor().execute("PRAGMA foreign_keys=OFF")
     context.configure(
         connection=connection,
         target_metadata=Base.metadata,

@@ -22,6 +22,7 @@ from service.errors import DatabaseUnavailable
 from service.hooks import endpoints as hooks
 from service.hooks.planner import Planner
 from service.hooks.schedules import Scheduler
+from service.imports import endpoints as imports
 from service.jobs import endpoints as jobs
 from service.outgoing.courier import Courier
 from service.pages import endpoints as pages
@@ -75,7 +76,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))
     parts = (
-        repositories, jobs, results, compare, workers, access, audit, hooks, hook_pages, statuses, webhooks, pages,
+        repositories, jobs, imports, results, compare, workers, access, audit, hooks, hook_pages, statuses, webhooks,
+        pages,
     )  # fmt: skip
     for part in parts:
         app.include_router(part.router)

@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Iterator
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy.orm import Session
 
@@ -62,6 +62,17 @@ ReadSession = Annotated[Session, Depends(_read, scope="function")]
 SettingsDep = Annotated[Settings, Depends(get_settings)]
 DatabaseDep = Annotated[Database, Depends(get_database)]
 CallerDep = Annotated[Caller, Depends(get_caller)]
+
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[!-~]+$",
+        description="Chosen by the caller. The same key and body again give the job that the first time made.",
+    ),
+]
 
 
 def address_of(request: Request) -> str:

@@ -222,6 +222,18 @@ class HookStartsNothing(ServiceError):
     status, code, title = 409, "hook-starts-nothing", "The delivery starts nothing"
 
 
+class ImportedResults(ServiceError):
+    """The job's results were made elsewhere: nothing of it can be run again or cancelled here."""
+
+    status, code, title = 409, "imported-results", "The results were imported"
+
+
+class ReportRefused(ServiceError):
+    """The report is no JUnit XML, has a document type, or is nested too deeply or too long."""
+
+    status, code, title = 422, "report-refused", "The report cannot be read"
+
+
 class IdempotencyConflict(ServiceError):
     """The key came with another submission before."""
 

@@ -16,6 +16,8 @@ BY_FRAMEWORK = {"method-not-allowed": 405, "http-400": 400}
 """Codes without a class of their own: `service.error_handlers` makes them of what Starlette refuses."""
 NAMING = {"/api/v1/compare", "/api/v1/history"}
 """Lists whose query names something that may not be there."""
+PLANNED = ("/api/v1/jobs", "/api/v1/imports")
+"""Where a commit is looked up in its repository, which may not answer."""
 METHODS = ("get", "put", "post", "delete", "patch")
 
 
@@ -60,7 +62,7 @@ def _statuses(path: str, method: str, operation: dict[str, Any]) -> Iterator[int
         yield 416
     if method != "get":
         yield from (400, 409, 413)
-    if path == "/api/v1/jobs" and method == "post":
+    if path in PLANNED and method == "post":
         yield 502
     yield from (status for status in (403, 429) if any(kind.status == status for kind in _kinds()))
 

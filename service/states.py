@@ -108,6 +108,13 @@ ATTEMPT_TRANSITIONS: Mapping[AttemptState, frozenset[AttemptState]] = {
 }
 
 
+class Origin(enum.StrEnum):
+    """Where results come from: a worker of ours ran them, or somebody sent a report of a run elsewhere."""
+
+    RUN = "run"
+    IMPORTED = "imported"
+
+
 class IllegalTransition(Exception):
     """A state was asked to change in a way that does not exist: a fault of ours, never of the caller's input."""
 

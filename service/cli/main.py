@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import comparing, jobs, parts, repos, tokens, webhooks
+from service.cli import comparing, imports, jobs, parts, repos, tokens, webhooks
 from service.cli.errors import UserError
 from service.cli.submit import submit
 from service.client.errors import ClientError, ProblemError
@@ -38,6 +38,7 @@ for _command in (
     jobs.jobs,
 ):
     app.command(rich_help_panel=_JOBS)(_command)
+app.command("import", rich_help_panel=_JOBS)(imports.import_report)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=_OPERATE)
 app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_OPERATE)

@@ -18,7 +18,7 @@ from service.compare.schemas import CompareOutput, HistoryEntry
 from service.jobs.schemas import CellOutput, JobOutput, PlanOutput
 from service.repositories.schemas import RepositoryOutput
 from service.results.schemas import TableOutput, TableRow
-from service.states import CellState, JobState, SendState
+from service.states import CellState, JobState, Origin, SendState
 from service.statuses.schemas import StatusOutput
 from service.webhooks.schemas import DeliveryOutput, WebhookOutput
 from service.workers.schemas import WorkerOutput
@@ -80,6 +80,11 @@ def word(cell: CellOutput) -> str:
     return cell.verdict.value if cell.state is CellState.ENDED and cell.verdict else cell.state.value
 
 
+def stated(job: JobOutput) -> str:
+    """A job's state, and where its results were made elsewhere, that they were imported."""
+    return f"{job.state} (imported)" if job.origin is Origin.IMPORTED else job.state.value
+
+
 def plan_table(plan: PlanOutput) -> Table:
     """The cells of a dry run."""
     table = grid(f"Cell ({len(plan.cells)})", "Kind")
@@ -92,14 +97,16 @@ def result_table(result: TableOutput) -> Table:
     """A job's table; columns that vary not at all are left out."""
     suites, lightnings = len(result.suites) > 1, len(result.lightnings) > 1
     runs, only = any(row.run > 1 for row in result.rows), any(row.selection for row in result.rows)
+    imported = any(row.origin is Origin.IMPORTED for row in result.rows)
     head = ["Tree", "Runtime", *(["Lightning"] if lightnings else []), *(["Suite"] if suites else [])]
-    head += [*(["Run"] if runs else []), *(["Only"] if only else [])]
+    head += [*(["Run"] if runs else []), *(["Only"] if only else []), *(["Origin"] if imported else [])]
     skips = any(row.skip_reasons for row in result.rows)
     table = grid(*head, "Result", "Duration", "GPU", *(["Skipped because"] if skips else []))
     table.caption = text(result.detail) if result.detail else None
     for row in result.rows:
         varying = [*([row.lightning] if lightnings else []), *([row.suite] if suites else [])]
         varying += [*([str(row.run)] if runs else []), *([row.selection] if only else [])]
+        varying += [row.origin] if imported else []
         style = STYLES.get(row.verdict or "", "")
         cells = [row.tree, row.runtime, *varying]
         reasons = "; ".join(f"{number} x {reason}" for reason, number in row.skip_reasons.items())
@@ -152,7 +159,7 @@ def jobs_table(jobs: Sequence[JobOutput]) -> Table:
     for job in jobs:
         table.add_row(
             text(job.id),
-            text(job.state.value, STYLES.get(job.state, "")),
+            text(stated(job), STYLES.get(job.state, "")),
             text(job.repository),
             text(", ".join(job.trees)),
             text(counted(job.counts)),

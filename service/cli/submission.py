@@ -83,7 +83,7 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
             reason=request.reason,
         )
     except ValidationError as error:
-        raise UserError("; ".join(_complaint(problem["loc"], problem) for problem in error.errors())) from error
+        raise UserError(complaints(error)) from error
 
 
 def _check(request: Request) -> None:
@@ -135,10 +135,16 @@ def _read_probe(file: Path) -> bytes:
 
 
 def user() -> str | None:
+    """Who is signed in on this machine."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name
         return None
+
+
+def complaints(error: ValidationError) -> str:
+    """What is wrong with the options of a request."""
+    return "; ".join(_complaint(problem["loc"], problem) for problem in error.errors())
 
 
 def _complaint(place: tuple[int | str, ...], problem: object) -> str:

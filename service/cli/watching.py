@@ -9,7 +9,7 @@ from rich.live import Live
 
 from service.cli import output
 from service.cli.live import Progress
-from service.cli.render import result_table
+from service.cli.render import result_table, stated
 from service.client.client import Client
 from service.states import JobState
 from worker.messages import Outcome
@@ -32,20 +32,24 @@ def follow(client: Client, job: int, *, json: bool = False) -> int:
             _live(client, job)
         else:
             _lines(client, job, err=json)
-        ended = client.job(job)
-        table = client.table(job)
-        failures = [] if json or ended.state is not JobState.FAILED else _failures(client, job)
+        return conclude(client, job, json=json)
     except KeyboardInterrupt:
         output.note(
             f"job {job} goes on; `replaybench watch {job}` follows it again, `replaybench cancel {job}` ends it"
         )
         return LEFT
+
+
+def conclude(client: Client, job: int, *, json: bool = False) -> int:
+    """Shows an ended job's table and first failures; returns the exit code that its state stands for."""
+    ended, table = client.job(job), client.table(job)
+    failures = [] if json or ended.state is not JobState.FAILED else _failures(client, job)
     output.show(ended if json else table, result_table(table), json=json)
     for failure in failures:
         typer.echo(failure)
     if not json:
         why = f" ({ended.detail})" if ended.detail else ""
-        typer.echo(output.line(f"job {job} {ended.state}{why}: {client.page(ended.url)}"))
+        typer.echo(output.line(f"job {job} {stated(ended)}{why}: {client.page(ended.url)}"))
     return EXIT_CODES[ended.state]
 
 

@@ -19,6 +19,7 @@ from service.client.errors import ClientError, ProblemError, UnreachableError
 from service.client.events import Event, parse
 from service.compare.schemas import CompareOutput, HistoryEntry
 from service.hooks.schemas import ApproveInput, HookSecretOutput
+from service.imports.schemas import ImportInput
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
 from service.repositories.schemas import RepositoryInput, RepositoryOutput
 from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
@@ -143,11 +144,19 @@ class Client:
 
     def submit(self, job: JobInput) -> JobOutput:
         """Submits a job; ``dry_run`` of the input is ignored. What gets no answer is sent again: it makes one job."""
-        body = job.model_dump(mode="json") | {"dry_run": False}
-        headers = {"Idempotency-Key": uuid.uuid4().hex}
+        return self._make_job("jobs", json=job.model_dump(mode="json") | {"dry_run": False})
+
+    def import_report(self, report: bytes, about: ImportInput) -> JobOutput:
+        """Imports a JUnit report of a run elsewhere, as a job that has ended. Sent again as ``submit`` does."""
+        query = about.model_dump(mode="json", exclude_none=True)
+        headers = {"Content-Type": "application/xml"}
+        return self._make_job("imports", content=report, params=query, headers=headers)
+
+    def _make_job(self, path: str, headers: dict[str, str] | None = None, **body: Any) -> JobOutput:
+        headers = {**(headers or {}), "Idempotency-Key": uuid.uuid4().hex}
         for delay in SEND_AGAIN_S:
             try:
-                return _parse(JobOutput, self._send("POST", "jobs", json=body, headers=headers).content, "jobs")
+                return _parse(JobOutput, self._send("POST", path, headers=headers, **body).content, path)
             except UnreachableError as error:
                 if isinstance(error.__cause__, httpx.ConnectError):  # nothing was sent: no use in waiting
                     raise
@@ -155,7 +164,7 @@ class Client:
                 if error.status not in AWAY or error.code not in AWAY_CODES:
                     raise
             time.sleep(delay)
-        return _parse(JobOutput, self._send("POST", "jobs", json=body, headers=headers).content, "jobs")
+        return _parse(JobOutput, self._send("POST", path, headers=headers, **body).content, path)
 
     def plan(self, job: JobInput) -> PlanOutput:
         """What a job would become; nothing is stored."""

@@ -8,6 +8,7 @@ from service.client.client import Client
 from service.results import evidence
 from service.results.schemas import TableOutput
 from service.schemas import Output
+from service.states import Origin
 from worker.messages import FailureClass, Outcome, Verdict
 
 SCHEMA = 1
@@ -26,7 +27,11 @@ class ExportedCase(Output):
 
 
 class ExportedAttempt(Output):
-    """The attempt behind a row. ``digest`` is over ``tree``, ``runtime``, ``suite`` and the cases."""
+    """The attempt behind a row. ``digest`` is over ``tree``, ``runtime``, ``suite`` and the cases.
+
+    Where ``origin`` is ``imported``, it is over that word too: no run of ours has the digest, and who changes the word
+    changes the digest.
+    """
 
     id: int
     cell: str
@@ -37,6 +42,7 @@ class ExportedAttempt(Output):
     digest: str | None
     comparison_key: str | None
     environment: dict[str, Any] | None
+    origin: Origin = Origin.RUN
     cases: list[ExportedCase]
 
 
@@ -57,8 +63,10 @@ class Export(Output):
                 wrong.append(f"{row.tree} / {row.runtime} / {row.suite}: no attempt")
                 continue
             cases = [(case.node_id, case.occurrence, case.outcome, case.failure_class) for case in attempt.cases]
-            if evidence.digest(attempt.tree, attempt.runtime, attempt.suite, cases) != row.digest:
+            if evidence.digest(attempt.tree, attempt.runtime, attempt.suite, cases, row.origin) != row.digest:
                 wrong.append(f"{attempt.cell}: the digest is not that of the cases")
+            if attempt.origin is not row.origin:
+                wrong.append(f"{attempt.cell}: the row says {row.origin}, its attempt {attempt.origin}")
             counts = {outcome: sum(case.outcome == outcome for case in attempt.cases) for outcome in Outcome}
             if {outcome: count for outcome, count in counts.items() if count} != row.counts:
                 wrong.append(f"{attempt.cell}: the counts are not those of the cases")
@@ -86,6 +94,7 @@ def export(client: Client, job: int) -> Export:
                 digest=row.digest,
                 comparison_key=attempt.comparison_key,
                 environment=attempt.environment,
+                origin=row.origin,
                 cases=[ExportedCase.model_validate(case) for case in client.cases(row.attempt)],
             )
         )

@@ -33,10 +33,14 @@ class Counting:
 
 
 def counting(session: Session, tree_id: int, job_id: int | None) -> dict[Place, Counting]:
-    """For each place of a tree the latest deciding attempt; one of a whole suite goes before any selection."""
+    """For each place of a tree the latest deciding attempt: one of ours before an imported one, one of a whole
+    suite before any selection."""
     groups: defaultdict[Place, list[Counting]] = defaultdict(list)
     rest: defaultdict[Place, list[tuple[int, str | None]]] = defaultdict(list)
-    for cell, attempt_id, verdict, key, deciding in session.execute(_ended(tree_id, job_id)):
+    own: set[int] = set()
+    for cell, attempt_id, verdict, key, deciding, worker in session.execute(_ended(tree_id, job_id)):
+        if worker is not None:
+            own.add(attempt_id)
         place = (cell.runtime, cell.suite)
         rest[place].append((attempt_id, key))
         if deciding:
@@ -44,7 +48,7 @@ def counting(session: Session, tree_id: int, job_id: int | None) -> dict[Place, 
             groups[place].append(one)
     chosen = {}
     for place, found in groups.items():
-        best = max(found, key=lambda one: (one.selection is None, one.attempt))
+        best = max(found, key=lambda one: (one.attempt in own, one.selection is None, one.attempt))
         others = tuple(attempt for attempt, key in rest[place] if key == best.key)
         chosen[place] = Counting(
             best.job, best.cell, best.attempt, best.verdict, best.key, best.selection, others if len(others) > 1 else ()
@@ -52,9 +56,9 @@ def counting(session: Session, tree_id: int, job_id: int | None) -> dict[Place, 
     return chosen
 
 
-def _ended(tree_id: int, job_id: int | None) -> Select[Cell, int, Verdict | None, str | None, bool]:
+def _ended(tree_id: int, job_id: int | None) -> Select[Cell, int, Verdict | None, str | None, bool, int | None]:
     statement = (
-        select(Cell, Attempt.id, Attempt.verdict, Attempt.comparison_key, Attempt.deciding)
+        select(Cell, Attempt.id, Attempt.verdict, Attempt.comparison_key, Attempt.deciding, Attempt.worker_id)
         .join(Attempt, Attempt.cell_id == Cell.id)
         .where(Cell.tree_id == tree_id, Attempt.state == AttemptState.ENDED, Attempt.verdict.not_in(UNDECIDING))
         .order_by(Attempt.id)

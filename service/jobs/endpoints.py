@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response, status
+from fastapi import APIRouter, Depends, Query, Request, Response, status
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from service import etags
 from service.access.gate import Gate
 from service.audit import service as audit
-from service.dependencies import CallerDep, DatabaseDep, SettingsDep, signed_in
+from service.dependencies import CallerDep, DatabaseDep, IdempotencyKey, SettingsDep, signed_in
 from service.jobs import idempotency, planning, service, stream, views
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
 from service.repositories import service as repositories
 from service.results import table
 from service.results import views as results
-from service.results.failed import failed_of
 from service.results.schemas import TableOutput
 from service.schemas import Id, Page
 
@@ -26,15 +25,6 @@ UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "What `If-Non
 TEXTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {media: {"schema": {"type": "string"}} for media in ("text/markdown", "text/csv")}}
 }
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        min_length=1,
-        max_length=200,
-        pattern=r"^[!-~]+$",
-        description="Chosen by the caller. The same key and body again give the job that the first time made.",
-    ),
-]
 Limit = Annotated[int, Query(ge=1, le=500)]
 
 
@@ -49,29 +39,24 @@ def submit(
 ) -> JobOutput | PlanOutput:
     """Submits a commit plus a matrix. ``dry_run`` answers the cells with 200 and stores nothing."""
     # git may take its time: nothing of the database is held meanwhile.
+    key = idempotency.Key(caller, idempotency_key, idempotency.digest(body)) if idempotency_key else None
     with database.read() as session:
-        if idempotency_key and not body.dry_run:
-            made = idempotency.find(session, caller, idempotency_key, body)
-            if made is not None:
-                return views.get_job(session, made)
+        if key is not None and not body.dry_run:
+            known = idempotency.find(session, key)
+            if known is not None:
+                return views.get_job(session, known)
         repository = repositories.find(session, body.repository)
-        failed = failed_of(session, body.only_failed_of, repository.id) if body.only_failed_of is not None else None
-    plan = planning.plan(body, planning.mirror_of(settings, repository.id, repository.url), settings, failed)
+    plan = planning.plan(body, planning.mirror_of(settings, repository.id, repository.url), settings)
     if body.dry_run:
         response.status_code = status.HTTP_200_OK
         return plan.output()
     with database.write() as session:
-        kept = idempotency.keep(session, caller, idempotency_key, body, settings) if idempotency_key else None
-        if kept is not None and kept.job_id is not None:  # the same submission was first, while this one was planned
-            return views.get_job(session, kept.job_id)
-        job = service.create(session, repository.id, body, plan)
-        if kept is not None:
-            kept.job_id = job.id
-        trees = [tree.name for tree in plan.trees]
-        detail = {"repository": body.repository, "trees": trees[:20], "cells": len(plan.cells)}
-        audit.note(session, caller, "job.submit", f"job {job.id}", **detail)
-        session.flush()
-        return views.get_job(session, job.id)
+        made, job = idempotency.once(session, key, settings, lambda: service.create(session, repository.id, body, plan))
+        if made:
+            trees = [tree.name for tree in plan.trees]
+            detail = {"repository": body.repository, "trees": trees[:20], "cells": len(plan.cells)}
+            audit.note(session, caller, "job.submit", f"job {job}", **detail)
+        return views.get_job(session, job)
 
 
 @router.get("/jobs")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from service.schemas import Id, Input, Output
-from service.states import CellState, JobState
+from service.states import CellState, JobState, Origin
 from worker.messages import Verdict
 
 MOST_NAMED = 200
@@ -20,6 +20,11 @@ Pattern = Annotated[str, Field(min_length=1, max_length=400)]
 Patterns = Annotated[tuple[Pattern, ...], Field(max_length=MOST_NAMED)]
 RuntimeName = Annotated[str, Field(max_length=200, examples=["py3.11-torch2.9.1-cu129-pl2.6.6"])]
 NodeId = Annotated[str, Field(min_length=1, max_length=4000, examples=["tests/test_fit.py::test_parity[adam]"])]
+RepositoryName = Annotated[str, Field(min_length=1, max_length=100, examples=["graphreplay"])]
+Label = Annotated[str, Field(max_length=200)]
+WorkPackage = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")]
+RequestedBy = Annotated[str, Field(max_length=200)]
+Reason = Annotated[str, Field(max_length=1000)]
 SuiteName = Annotated[str, Field(max_length=100)]
 
 
@@ -76,7 +81,7 @@ class JobInput(Input):
         }
     )
 
-    repository: Annotated[str, Field(min_length=1, max_length=100, examples=["graphreplay"])]
+    repository: RepositoryName
     trees: Annotated[list[TreeInput], Field(min_length=1, max_length=100)]
     runtimes: Annotated[list[RuntimeName], Field(max_length=MOST_NAMED)] | None = None
     suites: Annotated[list[SuiteName], Field(max_length=MOST_NAMED)] | None = None
@@ -87,10 +92,10 @@ class JobInput(Input):
     only_failed_of: Id | None = None
     repeat: Annotated[int, Field(ge=1, le=100)] = 1
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    label: Annotated[str, Field(max_length=200)] | None = None
-    work_package: Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z]+-[0-9A-Za-z]+$")] | None = None
-    requested_by: Annotated[str, Field(max_length=200)] | None = None
-    reason: Annotated[str, Field(max_length=1000)] | None = None
+    label: Label | None = None
+    work_package: WorkPackage | None = None
+    requested_by: RequestedBy | None = None
+    reason: Reason | None = None
     dry_run: bool = False
 
 
@@ -127,6 +132,7 @@ class CellOutput(Output):
     else the latest. ``counts`` maps outcomes to cases of that attempt; ``collected`` is how many it was to run.
     ``waiting_reason`` says why a queued cell still waits, where more is known than that workers are busy.
     ``selection`` says what of its suite it runs, where that is not the whole; ``run`` is its number among repetitions.
+    ``origin`` is ``imported`` where the results were made elsewhere; no worker of ours ran them.
     """
 
     id: int
@@ -153,6 +159,7 @@ class CellOutput(Output):
     worker: str | None
     detail: str
     waiting_reason: str | None
+    origin: Origin = Origin.RUN
     queued_at: datetime.datetime
     started_at: datetime.datetime | None
     ended_at: datetime.datetime | None
@@ -161,11 +168,13 @@ class CellOutput(Output):
 class JobOutput(Output):
     """A job as it stands. ``cells`` counts its cells by state and, where ended, by verdict. ``detail`` says why it
     waits or ended, where its cells do not: a planning that failed, an approval that is missing, a newer job.
+    ``origin`` is ``imported`` where it holds a report of results that were made elsewhere.
     """
 
     id: int
     repository: str
     state: JobState
+    origin: Origin = Origin.RUN
     revision: int
     priority: int
     label: str | None

@@ -10,12 +10,12 @@ from sqlalchemy.orm import Session
 
 from service.clock import now
 from service.dispatch import outbox
-from service.errors import JobEnded, NotFound, NothingToRerun
+from service.errors import ImportedResults, JobEnded, NotFound, NothingToRerun
 from service.jobs import changes, notices
-from service.jobs.planning import PinnedTree, Plan
+from service.jobs.planning import Plan
 from service.jobs.schemas import JobInput
 from service.models import Attempt, Cell, Job, Probe, Tree
-from service.states import AttemptState, CellState, JobState, move_cell
+from service.states import AttemptState, CellState, JobState, Origin, move_cell
 from worker.messages import Verdict, encode
 
 
@@ -41,7 +41,10 @@ def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> 
 def fill(session: Session, job: Job, body: JobInput, plan: Plan) -> None:
     """Gives a job the cells of its plan, queued."""
     moment = now()
-    trees = [_tree(session, job.repository_id, tree) for tree in plan.trees]
+    trees = [
+        tree_of(session, job.repository_id, tree.commit, tree.digest, tree.probe, tree.probe_digest)
+        for tree in plan.trees
+    ]
     request = body.model_dump(mode="json", exclude={"trees", "dry_run"})
     request["trees"] = [
         {"ref": given.ref, "tree": tree.name} for given, tree in zip(body.trees, plan.trees, strict=False)
@@ -72,25 +75,26 @@ def fill(session: Session, job: Job, body: JobInput, plan: Plan) -> None:
     notices.note(session, job, None)
 
 
-def _tree(session: Session, repository_id: int, pinned: PinnedTree) -> Tree:
+def tree_of(
+    session: Session,
+    repository_id: int,
+    commit: str,
+    digest: str,
+    probe: bytes | None = None,
+    probe_digest: str | None = None,
+) -> Tree:
     """The tree's row. Another submission may be first with it: then that one's row is taken."""
     known = select(Tree).where(
         Tree.repository_id == repository_id,
-        Tree.commit == pinned.commit,
-        Tree.probe_digest.is_(None) if pinned.probe_digest is None else Tree.probe_digest == pinned.probe_digest,
+        Tree.commit == commit,
+        Tree.probe_digest.is_(None) if probe_digest is None else Tree.probe_digest == probe_digest,
     )
     tree = session.scalar(known)
     if tree is not None:
         return tree
-    if pinned.probe_digest is not None and pinned.probe is not None:
-        _add(session, Probe(digest=pinned.probe_digest, content=pinned.probe, created_at=now()))
-    tree = Tree(
-        repository_id=repository_id,
-        commit=pinned.commit,
-        probe_digest=pinned.probe_digest,
-        digest=pinned.digest,
-        created_at=now(),
-    )
+    if probe_digest is not None and probe is not None:
+        _add(session, Probe(digest=probe_digest, content=probe, created_at=now()))
+    tree = Tree(repository_id=repository_id, commit=commit, probe_digest=probe_digest, digest=digest, created_at=now())
     return tree if _add(session, tree) else session.scalars(known).one()
 
 
@@ -109,12 +113,13 @@ def cancel(session: Session, job_id: int, detail: str | None = None) -> None:
 
     Raises:
         NotFound: there is no such job.
+        ImportedResults: its results were made elsewhere.
         JobEnded: it has ended.
     """
     if _cancel_unplanned(session, job_id, detail):
         return
     cells = _locked_cells(session, job_id)
-    job = session.get_one(Job, job_id)
+    job = _own(session, job_id)
     if job.state.ended:
         raise JobEnded(f"job {job_id} has ended as {job.state}; there is nothing to cancel")
     job.cancel_requested_at, job.detail = now(), detail
@@ -162,11 +167,13 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
 
     Raises:
         NotFound: there is no such job, or a chosen cell is not one of its.
+        ImportedResults: its results were made elsewhere.
         NothingToRerun: no cell fits.
     """
     cells = _locked_cells(session, job_id)
     if not cells and _plan_again(session, job_id):
         return
+    job = _own(session, job_id)
     wanted = None if chosen is None else set(chosen)
     unknown = (wanted or set()) - {cell.id for cell in cells}
     if unknown:
@@ -185,9 +192,18 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
         cell.state = move_cell(cell.state, CellState.QUEUED)
         cell.verdict, cell.ended_at, cell.queued_at, cell.attempts_since_queued = None, None, now(), 0
         outbox.wake(session, cell.kind)
-    job = session.get_one(Job, job_id)
     job.cancel_requested_at, job.detail = None, None
     changes.settle(session, job_id, again)
+
+
+def _own(session: Session, job_id: int) -> Job:
+    job = session.get_one(Job, job_id)
+    if job.origin is Origin.IMPORTED:
+        raise ImportedResults(
+            f"job {job_id} holds results that were imported, which nobody can run again or cancel here; submit its "
+            "commit to have it run, or import another report"
+        )
+    return job
 
 
 def _locked_cells(session: Session, job_id: int) -> list[Cell]:

@@ -16,7 +16,7 @@ from service.models import Attempt, Cell, Job, Tree, Worker
 from service.results.evidence import gpu_of
 from service.results.flaky import flaky_cells
 from service.schemas import Page
-from service.states import AttemptState, CellState
+from service.states import AttemptState, CellState, Origin
 from worker.messages import RuntimeSpec, Selection, Verdict, decode
 
 
@@ -107,10 +107,11 @@ def shown_attempt(*cells: ColumnElement[bool]) -> Select[int, int]:
     )
 
 
-def _cells(*cells: ColumnElement[bool]) -> Select[Cell, Tree, Attempt, str]:
+def _cells(*cells: ColumnElement[bool]) -> Select[Cell, Tree, Attempt, str, Origin]:
     shown = shown_attempt(*cells).subquery()
     return (
-        select(Cell, Tree, Attempt, Worker.name)
+        select(Cell, Tree, Attempt, Worker.name, Job.origin)
+        .join(Job, Job.id == Cell.job_id)
         .join(Tree, Tree.id == Cell.tree_id)
         .outerjoin(shown, shown.c.cell_id == Cell.id)
         .outerjoin(Attempt, Attempt.id == shown.c.attempt_id)
@@ -120,7 +121,7 @@ def _cells(*cells: ColumnElement[bool]) -> Select[Cell, Tree, Attempt, str]:
     )
 
 
-def _outputs(session: Session, rows: Sequence[Row[Cell, Tree, Attempt, str]]) -> list[CellOutput]:
+def _outputs(session: Session, rows: Sequence[Row[Cell, Tree, Attempt, str, Origin]]) -> list[CellOutput]:
     ids = [cell.id for cell, *_ in rows]
     attempts = dict(
         session.execute(
@@ -155,11 +156,12 @@ def _outputs(session: Session, rows: Sequence[Row[Cell, Tree, Attempt, str]]) ->
             worker=worker,
             detail=attempt.detail if attempt else "",
             waiting_reason=cell.waiting_reason,
+            origin=origin,
             queued_at=cell.queued_at,
             started_at=attempt.started_at if attempt else None,
             ended_at=cell.ended_at,
         )
-        for cell, tree, attempt, worker in rows
+        for cell, tree, attempt, worker, origin in rows
     ]
 
 
@@ -176,6 +178,7 @@ def _jobs(session: Session, jobs: Sequence[Job]) -> list[JobOutput]:
             id=job.id,
             repository=job.repository.name,
             state=job.state,
+            origin=job.origin,
             revision=job.revision,
             priority=job.priority,
             label=job.label,

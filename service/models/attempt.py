@@ -11,7 +11,7 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 from service.models.base import Base, Key, words
 from service.models.job import Cell
 from service.models.worker import Worker
-from service.states import AttemptState
+from service.states import AttemptState, Origin
 from worker.messages import Cause, FailureClass, Outcome, Verdict
 
 
@@ -20,7 +20,8 @@ class Attempt(Base):
 
     ``token`` fences: who does not know it, or knows that of an ended attempt, writes nothing. ``last_seq`` is the
     number of the last batch that is stored. ``counts`` maps outcomes to how many cases have them as their last
-    observation. ``digest``, made at the end, is the SHA-256 over what was observed (``results.evidence``).
+    observation. ``digest``, made at the end, is the SHA-256 over what was observed (``results.evidence``). What was
+    imported has no worker.
     """
 
     __tablename__ = "attempts"
@@ -40,7 +41,7 @@ class Attempt(Base):
     id: Mapped[int] = mapped_column(Key, primary_key=True)
     cell_id: Mapped[int] = mapped_column(ForeignKey("cells.id"))
     number: Mapped[int]
-    worker_id: Mapped[int] = mapped_column(ForeignKey("workers.id"), index=True)
+    worker_id: Mapped[int | None] = mapped_column(ForeignKey("workers.id"), index=True)
     token: Mapped[str] = mapped_column(String(64))
     state: Mapped[AttemptState] = mapped_column(words(AttemptState))
     verdict: Mapped[Verdict | None] = mapped_column(words(Verdict))
@@ -62,7 +63,12 @@ class Attempt(Base):
     log_tail: Mapped[str] = mapped_column(Text, default="")
 
     cell: Mapped[Cell] = relationship(lazy="raise")
-    worker: Mapped[Worker] = relationship(lazy="raise")
+    worker: Mapped[Worker | None] = relationship(lazy="raise")
+
+    @property
+    def origin(self) -> Origin:
+        """Where its results come from."""
+        return Origin.IMPORTED if self.worker_id is None else Origin.RUN
 
 
 class Process(Base):
@@ -96,13 +102,14 @@ class Case(Base):
     __table_args__ = (
         UniqueConstraint("attempt_id", "process", "node_digest", "occurrence"),
         Index("ix_cases_page", "attempt_id", "last", "outcome", "id"),
+        Index("ix_cases_history", "node_digest", "id"),
     )
 
     id: Mapped[int] = mapped_column(Key, primary_key=True)
     attempt_id: Mapped[int] = mapped_column(ForeignKey("attempts.id"))
     process: Mapped[int]
     node_id: Mapped[str] = mapped_column(Text)
-    node_digest: Mapped[str] = mapped_column(String(64), index=True)
+    node_digest: Mapped[str] = mapped_column(String(64))
     occurrence: Mapped[int]
     outcome: Mapped[Outcome] = mapped_column(words(Outcome))
     last: Mapped[bool] = mapped_column(default=True)

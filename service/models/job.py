@@ -10,13 +10,13 @@ from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from service.models.base import Base, Key, words
 from service.models.repository import Repository, Tree
-from service.states import CellState, JobState
+from service.states import CellState, JobState, Origin
 from worker.messages import Verdict
 
 
 class Job(Base):
-    """One request. ``revision`` counts its changes: a live view's event id. ``planned`` is whether it has its cells;
-    ``detail`` says why it waits or ended where its cells do not.
+    """One request, or one imported report. ``revision`` counts its changes: a live view's event id. ``planned`` is
+    whether it has its cells; ``detail`` says why it waits or ended where its cells do not.
     """
 
     __tablename__ = "jobs"
@@ -25,6 +25,7 @@ class Job(Base):
     id: Mapped[int] = mapped_column(Key, primary_key=True)
     repository_id: Mapped[int] = mapped_column(ForeignKey("repositories.id"), index=True)
     state: Mapped[JobState] = mapped_column(words(JobState))
+    origin: Mapped[Origin] = mapped_column(words(Origin), default=Origin.RUN, server_default=Origin.RUN.value)
     revision: Mapped[int] = mapped_column(default=1)
     priority: Mapped[int] = mapped_column(default=0)
     label: Mapped[str | None] = mapped_column(String(200))

@@ -66,6 +66,11 @@ class Mirror:
         except git.GitFailed:
             return None
 
+    def files(self, commit: str) -> list[str]:
+        """The paths of a commit's files."""
+        listed = self._git("ls-tree", "-r", "-z", "--name-only", commit)
+        return [name for name in listed.decode(errors="replace").split("\0") if name]
+
     def tree(self, commit: str, probe: bytes | None = None) -> str:
         """Git's object id of a commit's tree, with a probe put on it in a temporary index.
 

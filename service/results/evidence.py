@@ -7,22 +7,38 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from service.states import Origin
 
-def digest(tree: str, runtime: str, suite: str, cases: Iterable[tuple[str, int, str, str | None]]) -> str:
+
+def digest(
+    tree: str,
+    runtime: str,
+    suite: str,
+    cases: Iterable[tuple[str, int, str, str | None]],
+    origin: Origin = Origin.RUN,
+) -> str:
     """The SHA-256 over a tree, runtime, suite and the last observations as (node id, occurrence, outcome, class).
 
-    Durations and messages differ from run to run and are left out: the same results have the same digest.
+    Durations and messages differ from run to run and are left out: the same results have the same digest. Imported
+    ones never have that of a run of ours: for them the origin is part of it.
     """
-    body = [tree, runtime, suite, sorted([list(case) for case in cases], key=lambda case: (case[0], case[1]))]
+    body: list[Any] = [tree, runtime, suite]
+    body.append(sorted([list(case) for case in cases], key=lambda case: (case[0], case[1])))
+    if origin is not Origin.RUN:
+        body.append(origin)
     text = json.dumps(body, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def comparison_key(record: Mapping[str, Any]) -> str:
-    """What must be equal before two attempts' bits may be compared: GPU models, driver, torch build and lightning."""
+    """What must be equal before two attempts' bits may be compared: GPU models, driver, torch build and lightning.
+
+    An imported record says what somebody told us, and nobody asserted: its key is never that of a run of ours.
+    """
     models = "+".join(_models(record)) or "no GPU"
     parts = (models, record.get("driver") or "no driver", record.get("torch"), record.get("lightning"))
-    return " / ".join(str(part) if part else "none" for part in parts)[:400]
+    told = f"{Origin.IMPORTED}: " if record.get("origin") == Origin.IMPORTED else ""
+    return (told + " / ".join(str(part) if part else "none" for part in parts))[:400]
 
 
 def gpu_of(record: Mapping[str, Any] | None) -> str | None:

@@ -6,7 +6,7 @@ import datetime
 from typing import Any
 
 from service.schemas import Output
-from service.states import AttemptState
+from service.states import AttemptState, Origin
 from worker.messages import Cause, FailureClass, Outcome, Verdict
 
 
@@ -35,12 +35,17 @@ class ArtifactOutput(Output):
 
 
 class AttemptOutput(Output):
-    """One execution of a cell. ``deciding`` says whether it is the one that counts."""
+    """One execution of a cell. ``deciding`` says whether it is the one that counts.
+
+    ``origin`` is ``imported`` where the results were made elsewhere: then there is no ``worker``, ``environment`` says
+    what the sender told, and ``claimed_at`` is when the report came in.
+    """
 
     id: int
     cell: int
     number: int
-    worker: str
+    worker: str | None
+    origin: Origin = Origin.RUN
     state: AttemptState
     verdict: Verdict | None
     cause: Cause | None
@@ -83,7 +88,7 @@ class TableRow(Output):
     ``result`` reads like ``18 failed, 9 passed``; ``skip_reasons`` maps reasons to how many cases gave them; ``flaky``
     says that earlier attempts of the cell disagree on a case; ``selection`` says what of the suite was run, where that
     is not the whole, ``run`` which of the cell's repetitions it is; ``digest`` is the SHA-256 over what the row says
-    of the attempt's cases.
+    of the attempt's cases; ``origin`` is ``imported`` where they were made elsewhere.
     """
 
     cell: int
@@ -104,6 +109,7 @@ class TableRow(Output):
     flaky: bool
     attempts: int
     digest: str | None
+    origin: Origin = Origin.RUN
 
 
 class TableOutput(Output):

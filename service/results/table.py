@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from service.results.schemas import TableOutput, TableRow
+from service.states import Origin
 from worker.messages import Outcome, Verdict
 
 # As the engineering log counts: what is wrong first, then what passed, then what did not run.
@@ -56,6 +57,7 @@ def columns(table: TableOutput) -> list[tuple[str, str]]:
         *([("Suite", "suite")] if len(table.suites) > 1 else []),
         *([("Run", "run")] if any(row.run > 1 for row in table.rows) else []),
         *([("Only", "selection")] if any(row.selection for row in table.rows) else []),
+        *([("Origin", "origin")] if any(row.origin is Origin.IMPORTED for row in table.rows) else []),
         ("Result", "result"),
         ("Duration", "duration"),
         *([("GPU", "gpu")] if any(row.gpu for row in table.rows) else []),
@@ -72,6 +74,7 @@ def cells(table: TableOutput, row: TableRow) -> list[str]:
         "suite": row.suite,
         "run": str(row.run),
         "selection": row.selection or "",
+        "origin": row.origin,
         "result": (row.result or "waiting") + (" (flaky)" if row.flaky else ""),
         "duration": duration(row.duration_s),
         "gpu": row.gpu or "",
@@ -104,7 +107,7 @@ def text_csv(table: TableOutput) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")  # RFC 4180
     fields = ("tree", "runtime", "lightning", "suite", "run", "selection", "result", "verdict", "duration_s", "gpu",
-              "flaky", "attempts", "attempt", "digest")  # fmt: skip
+              "flaky", "attempts", "attempt", "digest", "origin")  # fmt: skip
     writer.writerow([*fields, *Outcome])
     for row in table.rows:
         values = [getattr(row, field) for field in fields]

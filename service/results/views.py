@@ -135,6 +135,7 @@ def _row(
         flaky=cell.flaky,
         attempts=cell.attempts,
         digest=attempt.digest if attempt else None,
+        origin=cell.origin,
     )
 
 
@@ -174,7 +175,8 @@ def _attempts(session: Session, attempts: Sequence[Attempt]) -> list[AttemptOutp
             id=attempt.id,
             cell=attempt.cell_id,
             number=attempt.number,
-            worker=workers[attempt.worker_id],
+            worker=workers[attempt.worker_id] if attempt.worker_id is not None else None,
+            origin=attempt.origin,
             state=attempt.state,
             verdict=attempt.verdict,
             cause=attempt.cause,

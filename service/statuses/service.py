@@ -17,7 +17,7 @@ from service.models import Attempt, Cell, CommitStatus, ForgeLink, Job, Reposito
 from service.outgoing import outbox
 from service.outgoing.address import AddressRefused, Private, check_literal
 from service.settings import Settings
-from service.states import COMMIT_STATES, CellState, CommitState, JobState, SendState, job_state
+from service.states import COMMIT_STATES, CellState, CommitState, JobState, Origin, SendState, job_state
 from service.statuses import credentials, text
 from service.statuses.forge import Unguessable, api_of, project_of
 from service.statuses.schemas import ForgeInput
@@ -44,9 +44,9 @@ class _Commit:
 def note(session: Session, job: Job) -> None:
     """Asks for the statuses that follow from a job's cells, one for each commit that it tests without a probe.
 
-    What a probe does to a commit is nothing that the commit did.
+    What a probe does to a commit is nothing that the commit did, and what was imported nothing that we saw it do.
     """
-    if session.get(ForgeLink, job.repository_id) is None:
+    if job.origin is Origin.IMPORTED or session.get(ForgeLink, job.repository_id) is None:
         return
     commits = _commits(session, job)
     states = {

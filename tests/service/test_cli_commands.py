@@ -56,6 +56,7 @@ def test_the_help_lists_every_command() -> None:
         "serve",
         "worker",
         "submit",
+        "import",
         "watch",
         "table",
         "compare",
@@ -203,3 +204,52 @@ def test_a_job_as_junit(service: RunningService, registered: GitRepository, cli:
     refused = cli("junit", str(second), "--attempt", number)
     assert refused.returncode == 2
     assert f"--attempt {number} is not one of job {second}" in refused.stderr
+
+
+REPORT = '<testsuite time="2"><testcase classname="t.test_a" name="x"/>{}</testsuite>'
+RUN_ELSEWHERE = ("--repository", "demo", "--commit", "HEAD", "--runtime", "py3.11", "--suite", "nightly")
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "state"),
+    [
+        ("", 0, "passed"),
+        ('<testcase classname="t.test_a" name="y"><failure message="one is not two"/></testcase>', 1, "failed"),
+        ('<testcase classname="replaybench" name="x"><error type="replaybench.fault"/></testcase>', 2, "broken"),
+    ],
+)
+def test_a_report_is_imported(
+    service: RunningService, registered: GitRepository, cli: Cli, tmp_path: Path, more: str, code: int, state: str
+) -> None:
+    """The exit code says what became of it; HEAD is the checkout's; the table and the last line say imported."""
+    (tmp_path / "report.xml").write_text(REPORT.format(more))
+    done = cli("import", str(tmp_path / "report.xml"), *RUN_ELSEWHERE, "--gpu", "NVIDIA H200", "--label", "cluster")
+    assert done.returncode == code, done.stderr
+    assert f"job 1 {state} (imported): " in done.stdout
+    assert "Origin" in done.stdout
+    assert "NVIDIA H200" in done.stdout
+    assert ("y in" in done.stdout) is (state == "failed")
+    assert f"{state} (imported)" in cli("jobs").stdout
+    again = cli("import", str(tmp_path / "report.xml"), *RUN_ELSEWHERE, "--json")
+    assert (again.returncode, json.loads(again.stdout)["origin"]) == (code, "imported")
+
+
+def test_what_cannot_be_imported_says_why(
+    service: RunningService, registered: GitRepository, cli: Cli, tmp_path: Path
+) -> None:
+    """With exit code 2: a file that is not there or no report, an option that does not fit, a job to run again."""
+    (tmp_path / "report.xml").write_text("<html/>")
+    report = str(tmp_path / "report.xml")
+    for arguments, said in (
+        ((report, *RUN_ELSEWHERE), "the root is <html>"),
+        ((str(tmp_path / "none.xml"), *RUN_ELSEWHERE), "none.xml"),
+        ((report, *RUN_ELSEWHERE[:-1], "a/b"), "--suite 'a/b'"),
+        ((report, *RUN_ELSEWHERE[2:]), "--repository"),
+    ):
+        done = cli("import", *arguments)
+        assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    (tmp_path / "report.xml").write_text(REPORT.format(""))
+    assert cli("import", report, *RUN_ELSEWHERE).returncode == 0
+    refused = cli("rerun", "1")
+    assert refused.returncode == 2
+    assert "imported" in refused.stderr

@@ -86,6 +86,12 @@ def test_every_example_of_a_body_is_taken(
     """What the document proposes to send works as it stands."""
     for example in document["components"]["schemas"]["JobInput"]["examples"]:
         service.post("/jobs", example, 200 if example.get("dry_run") else 201)
+    for example in document["paths"]["/api/v1/imports"]["post"]["requestBody"]["content"]["application/xml"][
+        "examples"
+    ].values():
+        about = {"repository": "graphreplay", "commit": "main", "runtime": "py3.11", "suite": "gate"}
+        answer = service.http.post("/api/v1/imports", params=about, content=example["value"])
+        assert (answer.status_code, answer.json()["state"]) == (201, "failed")
 
 
 def test_every_error_is_told(document: dict[str, Any]) -> None:

@@ -144,6 +144,7 @@ def test_what_changes_nothing_is_not_told_again(
     wait_for(lambda: len(forge.taken) == 3, "the last status")
     assert forge.taken[-1]["description"] == "2 passed"
     assert forge.taken[-1]["context"] == "replaybench/other+unit"
+    delivered(service)  # that it was taken is noted too
     with service.database.write() as session:  # as if the same state were asked for once more
         session.execute(update(CommitStatus).values(state="waiting", due_at=now()))
     assert delivered(service)["detail"] == "the forge shows it already"

@@ -1,0 +1,106 @@
+"""What a report amounts to as an attempt: verdict, times, environment. Pure: no database, no framework."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from service.imports.cases import Cases, seconds, total_s
+from service.imports.reading import Report
+from service.imports.schemas import ImportInput
+from service.results.verdict import FAILING, NOTHING_COLLECTED, ProcessFacts, decide
+from service.states import Origin
+from worker.messages import Cause, Outcome, RuntimeSpec, Verdict
+
+LOG_TAIL = 64 << 10
+EARLIEST = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """An imported attempt beside its cases. ``collected`` counts also failures that are told and have no case."""
+
+    verdict: Verdict
+    detail: str
+    collected: int
+    started_at: datetime.datetime
+    ended_at: datetime.datetime
+    log_tail: str
+
+
+def summarize(report: Report, cases: Cases, now: datetime.datetime) -> Summary:
+    """The summary of a report that came in ``now``. JUnit knows no exit status: it is what pytest's would have been."""
+    counts = cases.counts
+    failing = any(counts.get(outcome) for outcome in FAILING)
+    untold = 0 if failing else max(0, _declared(report) - cases.failing)
+    status = 1 if failing else 0 if counts else NOTHING_COLLECTED
+    facts = ProcessFacts(exit_code=status, signal=None, finished=not cases.faults)
+    collected = len(cases.last) + untold
+    started, ended = _times(report, cases, now)
+    return Summary(
+        verdict=decide(Cause.FINISHED, [facts], counts, collected),
+        detail=_detail(cases, untold),
+        collected=collected,
+        started_at=started,
+        ended_at=ended,
+        log_tail="".join(report.output)[-LOG_TAIL:],
+    )
+
+
+def environment(about: ImportInput, runtime: RuntimeSpec, report: Report, tree: str) -> dict[str, Any]:
+    """The record of where the results were made, as far as the sender and the report tell. ``tree`` is its digest."""
+    host = next((suite["hostname"] for suite in report.suites if suite.get("hostname")), None)
+    told = {
+        "host": host,
+        "gpus": [{"model": model} for model in about.gpu],
+        "driver": about.driver,
+        "python": runtime.python,
+        "torch": runtime.torch_version,
+        "lightning": runtime.lightning,
+        "tree": tree,
+        "properties": report.properties,
+    }
+    return {**{key: value for key, value in told.items() if value}, "origin": str(Origin.IMPORTED)}
+
+
+def _declared(report: Report) -> int:
+    """How many failures and errors the outermost suites say they have."""
+    return sum(_number(suite, key) for suite in report.suites for key in ("failures", "errors"))
+
+
+def _number(suite: Mapping[str, str], key: str) -> int:
+    text = suite.get(key, "")
+    return int(text) if text.isdecimal() and len(text) < 8 else 0
+
+
+def _detail(cases: Cases, untold: int) -> str:
+    parts = [*cases.faults]
+    if untold:
+        parts.append(f"the report counts {untold} failures or errors that no case of it has")
+    again = {(case.node_id, case.occurrence) for case in cases.earlier}
+    saved = sum(case.outcome is Outcome.PASSED and (case.node_id, case.occurrence) in again for case in cases.last)
+    if saved:
+        parts.append(f"passed only when run again: {saved}")
+    return "; ".join(parts)[:4000]
+
+
+def _times(report: Report, cases: Cases, now: datetime.datetime) -> tuple[datetime.datetime, datetime.datetime]:
+    """Start and end: the earliest suite's time stamp, and behind it what the suites say that they took, else what the
+    cases did. Without a time stamp the end is now."""
+    said = [seconds(suite["time"])[0] for suite in report.suites if suite.get("time")]
+    length = datetime.timedelta(seconds=total_s(said or [case.duration_s for case in cases.last]))
+    stamps = [stamp for suite in report.suites if (stamp := _stamp(suite.get("timestamp", ""), now)) is not None]
+    start = min(stamps) if stamps else max(EARLIEST, now - length)
+    return start, start + length
+
+
+def _stamp(text: str, now: datetime.datetime) -> datetime.datetime | None:
+    """A time stamp, in UTC where it names no zone; nothing where it is none, or none of a past run."""
+    try:
+        stamp = datetime.datetime.fromisoformat(text)
+        stamp = stamp.replace(tzinfo=stamp.tzinfo or datetime.UTC).astimezone(datetime.UTC)
+    except (ValueError, OverflowError):
+        return None
+    return stamp if EARLIEST <= stamp <= now + datetime.timedelta(days=1) else None
