@@ -6,7 +6,7 @@
 #   scripts/gpu_run.sh
 #
 # Leaves in $OUT: cuda.json and cuda.md (evidence and table), probe-failures.txt (the ids that fail with the probe),
-# machine.txt, and the system's logs.
+# machine.txt, and logs.tar.gz: the system's logs and every attempt's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 packed=$PWD/.gpu
@@ -61,7 +61,7 @@ replaybench submit --repository replaybench --tree "$(git rev-parse HEAD)" --pro
     "${runtimes[@]}" --suite cuda --work-package WP-001 --label "GPU run" --reason scripts/gpu_run.sh --watch || code=$?
 job=$(newest_job)
 export_job "$job" "$out/cuda"
-cp "$work"/data/logs/*.log "$out"/ || true
+tar --create --gzip --file "$out/logs.tar.gz" --directory "$work/data" logs artifacts
 
 # The probe must fail exactly the ids on the list, under both runtimes, and the commit none.
 "$work/app/bin/python" scripts/compare_probe.py "$out/cuda.json" probes/live-gradient-copy-in-backward.expected.txt \

@@ -4,7 +4,7 @@
 #   scripts/two_runtimes.sh [COMMIT COMMIT]      (default: HEAD and its parent)
 #
 # Builds what is not there yet: a CPU build of torch for Python 3.11 and a CUDA build for Python 3.13, 6 GB together.
-# Writes docs/log/two-runtimes.json and .md. FIRST and SECOND name other runtimes.
+# Writes .cache/two-runtimes/evidence.json and .md. FIRST and SECOND name other runtimes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 make --silent setup
@@ -21,5 +21,5 @@ replaybench repos add replaybench "$PWD"
 code=0
 replaybench submit --repository replaybench --tree "$new" --tree "$old" --runtime "$first" --runtime "$second" \
     --suite gate --label "two runtimes" --reason "scripts/two_runtimes.sh" --watch || code=$?
-export_job "$(newest_job)" docs/log/two-runtimes
+export_job "$(newest_job)" .cache/two-runtimes/evidence
 exit $code

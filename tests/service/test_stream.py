@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -45,8 +46,8 @@ def test_a_stream_is_a_snapshot_then_changes_then_the_end(service: RunningServic
         seen = []
         for kind, number, data in stream:
             seen.append((kind, number))
-            assert [cell["id"] for cell in data["cells"]] == [attempt.assignment.cell.id]
-            if data["cells"][0]["state"] == "claimed":
+            # The sweep may tell, before the claim or with it, that no cell waits for want of a worker any more.
+            if attempt.assignment.cell.id in [cell["id"] for cell in data["cells"] if cell["state"] == "claimed"]:
                 break
         attempt.run({"a": Outcome.PASSED})
         service.post(f"/jobs/{job['id']}/cancel")
@@ -72,13 +73,14 @@ def test_who_comes_back_gets_a_snapshot(service: RunningService, registered: Git
 
 @pytest.fixture
 def queries(service: RunningService) -> Callable[[Callable[[], object]], int]:
-    """Counts the statements that a view costs."""
+    """Counts the statements that a view costs, and not those of the sweep that goes on beside it."""
 
     def count(view: Callable[[], object]) -> int:
         statements: list[str] = []
+        ours = threading.get_ident()
 
         def note(*arguments: Any) -> None:
-            if not arguments[2].startswith("BEGIN"):
+            if threading.get_ident() == ours and not arguments[2].startswith("BEGIN"):
                 statements.append(arguments[2])
 
         event.listen(service.database.engine, "before_cursor_execute", note)

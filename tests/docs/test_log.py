@@ -1,0 +1,96 @@
+"""The engineering log's tables follow from the exported evidence beside them, and the probes from the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from service.client.evidence import Export
+from service.results import table
+from worker.messages import Outcome
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LOG = ROOT / "docs/log"
+EXPORTS = sorted(LOG.glob("*.json"))
+PROBE = ROOT / "probes/live-gradient-copy-in-backward.patch"
+
+
+def read(file: Path) -> Export:
+    """An export."""
+    return Export.model_validate_json(file.read_text())
+
+
+@pytest.mark.parametrize("file", EXPORTS, ids=lambda file: file.stem)
+def test_the_rows_follow_from_the_cases(file: Path) -> None:
+    """Every row's digest and counts are those of the cases in the same document."""
+    export = read(file)
+    assert export.attempts
+    assert export.unproven() == []
+
+
+@pytest.mark.parametrize("file", EXPORTS, ids=lambda file: file.stem)
+def test_the_page_quotes_the_rows_as_they_are(file: Path) -> None:
+    """The page beside an export holds its table, letter for letter."""
+    assert table.markdown(read(file).table) in file.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("file", EXPORTS, ids=lambda file: file.stem)
+def test_the_trees_are_commits_of_this_repository(file: Path) -> None:
+    """Every row without a probe names a commit that is in this repository's history, by the tree that it had."""
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() == "true":
+        pytest.skip("needs the whole history")
+    for attempt in read(file).attempts:
+        commit, _, probe = attempt.cell.partition("/")[0].partition("+")
+        if not probe:
+            found = git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.strip()
+            assert found == attempt.tree
+
+
+def test_a_changed_case_does_not_go_unseen() -> None:
+    """Evidence with one outcome turned around is unproven."""
+    export = read(LOG / "WP-001.json")
+    failed = next(
+        attempt for attempt in export.attempts if any(case.outcome == Outcome.FAILED for case in attempt.cases)
+    )
+    cases = [
+        case.model_copy(update={"outcome": Outcome.PASSED, "failure_class": None})
+        if case.outcome == Outcome.FAILED
+        else case
+        for case in failed.cases
+    ]
+    changed = [a.model_copy(update={"cases": cases}) if a.id == failed.id else a for a in export.attempts]
+    assert len(export.model_copy(update={"attempts": changed}).unproven()) == 2
+
+
+def test_what_fails_with_the_probe_is_the_committed_list() -> None:
+    """Under each lightning the same ids fail with the probe, those of the list, and none fails without."""
+    listed = set(PROBE.with_suffix(".expected.txt").read_text().split("\n")) - {""}
+    for attempt in read(LOG / "WP-001.json").attempts:
+        failed = {case.node_id for case in attempt.cases if case.outcome != Outcome.PASSED}
+        assert failed == (listed if "+probe:" in attempt.cell else set()), attempt.cell
+
+
+def test_the_probe_applies_to_head(tmp_path: Path) -> None:
+    """A change of the library that the probe no longer fits is seen here, and not on a GPU."""
+    env = {"GIT_INDEX_FILE": str(tmp_path / "index")}
+    assert git("read-tree", "HEAD", **env).returncode == 0
+    applied = git("apply", "--cached", "--check", str(PROBE), **env)
+    assert applied.returncode == 0, applied.stderr
+
+
+def test_every_listed_id_is_a_test_of_the_tree() -> None:
+    """A test that is renamed takes its line of the list with it."""
+    for line in PROBE.with_suffix(".expected.txt").read_text().splitlines():
+        file, name = re.fullmatch(r"([^:]+)::(\w+)(?:\[.*\])?", line).groups()  # type: ignore[union-attr]
+        assert f"def {name}(" in (ROOT / file).read_text(), line
+
+
+def git(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Runs git in this repository."""
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
