@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from service.client.evidence import Export
-from worker.messages import Outcome
+from worker.messages import Outcome, Verdict
 
 BAD = {Outcome.FAILED, Outcome.ERROR, Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.NOT_OBSERVED}
 
@@ -27,10 +27,14 @@ def main(evidence: str, expected: str, failures: str) -> int:
     export = Export.model_validate_json(Path(evidence).read_text())
     wanted = read_ids(Path(expected).read_text()) if Path(expected).exists() else set()
     problems = export.unproven()
+    if len({"+probe:" in attempt.cell for attempt in export.attempts}) < 2:
+        problems.append("there is nothing to compare: attempts with the probe and without are needed")
     seen: set[str] = set()
     for attempt in export.attempts:
         bad = {case.node_id for case in attempt.cases if case.outcome in BAD}
         if "+probe:" not in attempt.cell:
+            if attempt.verdict is not Verdict.PASSED:
+                problems.append(f"{attempt.cell}: ended as {attempt.verdict} without the probe")
             problems += [f"{attempt.cell}: {node_id} fails without the probe" for node_id in sorted(bad)]
             continue
         seen |= bad

@@ -56,14 +56,16 @@ version, _, build = torch.__version__.partition("+")
 print(f"py{sys.version_info[0]}.{sys.version_info[1]}-torch{version}-{build}-pl{lightning.__version__}")')")
 done
 probe=probes/live-gradient-copy-in-backward.patch
-code=0
+submitted=0
 replaybench submit --repository replaybench --tree "$(git rev-parse HEAD)" --probe "$probe" --with-plain \
-    "${runtimes[@]}" --suite cuda --work-package WP-001 --label "GPU run" --reason scripts/gpu_run.sh --watch || code=$?
+    "${runtimes[@]}" --suite cuda --work-package WP-001 --label "GPU run" --reason scripts/gpu_run.sh --watch || submitted=$?
 job=$(newest_job)
 export_job "$job" "$out/cuda"
 tar --create --gzip --file "$out/logs.tar.gz" --directory "$work/data" logs artifacts
 
 # The probe must fail exactly the ids on the list, under both runtimes, and the commit none.
+differs=0
 "$work/app/bin/python" scripts/compare_probe.py "$out/cuda.json" probes/live-gradient-copy-in-backward.expected.txt \
-    "$out/probe-failures.txt" || code=$?
-echo "job $job ended; the submission's exit code was $code (1 is expected: the probe fails)"
+    "$out/probe-failures.txt" || differs=$?
+echo "job $job ended; the submission's exit code was $submitted (1 is expected: the probe fails)"
+exit "$differs"

@@ -46,7 +46,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         database.close()
         broker.close()
 
-    app = FastAPI(title="Replaybench", version=version("replaybench"), lifespan=lifespan)
+    # FastAPI's pages about the API load their scripts from elsewhere, which a machine without internet cannot.
+    app = FastAPI(title="Replaybench", version=version("replaybench"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.settings, app.state.database = settings, database
     error_handlers.install(app)
     app.add_middleware(BodyLimit, cap=max(settings.body_cap_bytes, settings.artifact_cap_bytes + 1))

@@ -51,6 +51,8 @@ def _printable(text: str) -> str:
 
 def _shown(item: dict[str, Any]) -> str:
     value = item["input"]
+    if isinstance(value, dict):  # what is wrong is a key; the values beside it may be nobody's business
+        return repr(sorted(map(str, value)))[:200]
     return repr(value[:200] if isinstance(value, (str, bytes, list)) else value)[:200]
 
 

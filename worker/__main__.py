@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import hashlib
+import io
 import os
 import platform
 import secrets
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
+from typing import TextIO, cast
 
 import structlog
+from filelock import FileLock, Timeout
 
 from worker import gpu
 from worker.attempt import Host
@@ -24,11 +30,28 @@ from worker.messages import CONTRACT, Capabilities, Registration
 from worker.runtime import Tools
 from worker.serve import Server, kinds
 from worker.settings import Settings, SettingsError, load
+from worker.survivors import end_survivors
 from worker.tasks import consume, make_app, stop_consuming
 
 log = structlog.get_logger()
 
 _PR_SET_DUMPABLE = 4
+
+
+class _Unfailing(io.TextIOBase):
+    """The worker's own log. Where its disk is full a line is left out: no attempt and no thread ends for that."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 def main() -> int:
@@ -41,7 +64,7 @@ def main() -> int:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Unfailing(sys.stderr))),
     )
     try:
         return _Worker(load()).run()
@@ -53,6 +76,23 @@ def main() -> int:
 def _say_ready() -> None:
     sys.stdout.write("worker ready\n")
     sys.stdout.flush()
+
+
+def _claim_name(cache: Path, settings: Settings) -> FileLock:
+    """This worker's name at its service, for this process alone: the service takes a second worker of the name for the
+    first one's next start, and ends what the first is running."""
+    names = cache / "names"
+    names.mkdir(exist_ok=True)
+    key = hashlib.sha256(f"{settings.service_url} {settings.name}".encode()).hexdigest()[:16]
+    lock = FileLock(names / f"{key}.lock", thread_local=False)
+    try:
+        lock.acquire(timeout=settings.stop_grace_s)  # An earlier start of it may still be ending.
+    except Timeout:
+        raise SettingsError(
+            f"REPLAYBENCH_WORKER_NAME={settings.name!r} is the name of another worker that runs here for "
+            f"{settings.service_url}: give this one a name of its own"
+        ) from None
+    return lock
 
 
 def _hide_environment() -> None:
@@ -73,6 +113,7 @@ class _Worker:
         self.kinds = kinds(settings, self.devices)
         cache, boot = settings.cache_dir, secrets.token_hex(8)
         cache.mkdir(parents=True, exist_ok=True)
+        self.name = _claim_name(cache, settings)
         self.attempts = BootFolder(cache / "attempts", boot)
         self.spools = BootFolder(cache / "spool", boot)
         self.membership = Membership(self.client, self.registration(boot), self.stopping)
@@ -110,7 +151,10 @@ class _Worker:
         leftovers = [path for folder in spools for path in sorted(folder.path.glob("*.jsonl"))]
         if not self.membership.enter(leftovers):
             return None
-        for folder in [*spools, *self.attempts.dead()]:
+        attempts = self.attempts.dead()
+        for folder in attempts:
+            end_survivors(folder.path)
+        for folder in [*spools, *attempts]:
             folder.remove()
         self.membership.beat_in_background()
         host = Host(

@@ -40,8 +40,11 @@ from worker.pytest_run import Run, run_pytest
 from worker.runtime import Tools, built_runtime
 from worker.runtime_facts import Runtime, assert_is
 from worker.settings import Settings
+from worker.survivors import end_survivors
 
 log = structlog.get_logger()
+
+_MOST_UPLOADS = 8
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,11 @@ class _Attempt:
             over.set()
 
     def outcome(self) -> tuple[Cause, str]:
-        """Run it. Why it ended, and a word for a person."""
+        """Run it. Why it ended, and a word for a person. On a disk where no event can be kept no result is trusted."""
+        cause, detail = self._tried()
+        return (Cause.INFRASTRUCTURE, self.delivery.fault) if self.delivery.fault else (cause, detail)
+
+    def _tried(self) -> tuple[Cause, str]:
         try:
             cause, detail = self._way()
             if not (self.stop.is_set() and cause is Cause.CANCELLED):
@@ -209,6 +216,7 @@ class _Attempt:
             folder=self.folder,
             bins=overlay.bins,
             suite_env=self.cell.suite.env,
+            network=self.cell.suite.network,
             mounts=mounts,
             devices=[device.uuid for device in self.devices],
         )
@@ -239,10 +247,18 @@ class _Attempt:
 
     def end(self, cause: Cause, detail: str) -> None:
         """Upload what is kept, say the last word, and wait until the service has it."""
+        if cause is Cause.INFRASTRUCTURE and (killed := end_survivors(self.folder)):
+            self.log.note(f"outlived their keeper and were killed: {', '.join(map(str, killed))}")
         if not self.delivery.fenced:
             self.log.note(f"ended: {cause.value} {detail}".rstrip())
             logs = {"log.txt": self.log} | ({"runtime.log": self.build_log} if self.build_log.total else {})
-            upload(self.host.client, self.assignment, logs, lambda: self.delivery.fenced or self.host.stopping.is_set())
+            detail = "; ".join(filter(None, [detail, *upload(self.host.client, self.assignment, logs, self._gives_up)]))
         self.delivery.send(AttemptEndedEvent(cause, detail))
         self.delivery.finish(self.host.stopping, self.host.settings.stop_grace_s / 2)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _gives_up(self, failures: int) -> bool:
+        """Whether a log is worth no further try: a service that takes events and no log must not hold the devices."""
+        if self.delivery.fenced or self.host.stopping.is_set():
+            return True
+        return failures >= _MOST_UPLOADS and self.delivery.reachable

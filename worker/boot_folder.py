@@ -28,12 +28,20 @@ class BootFolder:
     def __init__(self, root: Path, boot: str) -> None:
         self._root = root
         self.path = root / boot
-        self.path.mkdir(parents=True, exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
+        # Between a lock file's making and its locking another worker that starts could take it for one of the dead.
+        self._starting = FileLock(f"{root}.lock", thread_local=False)
         self._lock = FileLock(root / f"{boot}.lock", thread_local=False)
-        self._lock.acquire(blocking=False)
+        with self._starting:
+            self.path.mkdir(exist_ok=True)
+            self._lock.acquire(blocking=False)
 
     def dead(self) -> list[DeadFolder]:
         """The folders of worker processes that are gone."""
+        with self._starting:
+            return self._dead()
+
+    def _dead(self) -> list[DeadFolder]:
         found = []
         for path in sorted(self._root.glob("*.lock")):
             lock = FileLock(path, thread_local=False)

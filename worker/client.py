@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -20,6 +21,8 @@ from worker.messages import (
 )
 
 T = TypeVar("T")
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class ServiceError(Exception):
@@ -57,9 +60,11 @@ class Refused(ServiceError):
 class Retryable(ServiceError):
     """The service is away or busy: the same call may succeed later."""
 
-    def __init__(self, text: str, after_s: float | None = None) -> None:
+    def __init__(self, text: str, after_s: float | None = None, *, broke: bool = False) -> None:
         super().__init__(text)
         self.after_s = after_s
+        self.broke = broke
+        """The service was there and broke over this very call (500)."""
 
 
 class Client:
@@ -71,6 +76,7 @@ class Client:
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(20.0, connect=5.0),
             transport=transport,
+            trust_env=urlsplit(url).hostname not in _LOOPBACK,  # A proxy to the outside does not reach this machine.
         )
 
     def close(self) -> None:
@@ -95,7 +101,7 @@ class Client:
     def _call(self, method: str, path: str, **more: Any) -> httpx.Response:
         try:
             response = self._http.request(method, path, **more)
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise Retryable(
                 f"{method} {self._http.base_url}{path.lstrip('/')}: {error or type(error).__name__}"
             ) from error
@@ -130,7 +136,7 @@ def _problem(response: httpx.Response) -> ServiceError:
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         return TooLarge(text)
     if status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT) or status >= 500:
-        return Retryable(text, _retry_after(response))
+        return Retryable(text, _retry_after(response), broke=status == HTTPStatus.INTERNAL_SERVER_ERROR)
     return Refused(status, text)
 
 

@@ -59,11 +59,22 @@ class Delivery:
         self._fresh: list[Event] = []
         self._groups: list[list[Event]] = []
         self._acknowledged = 0
+        self._answered = True
         self._look_at_log = 0.0
         self._closing = False
         self._abandoned = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"delivery-{assignment.attempt}", daemon=True)
         self._thread.start()
+
+    @property
+    def fault(self) -> str:
+        """Why events can no longer be kept on disk, if so. The attempt is stopped then."""
+        return self._spool.fault
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the service answered last time."""
+        return self._answered
 
     def send(self, event: Event) -> None:
         """Hand an event over; it is on its way within the flush interval."""
@@ -77,7 +88,8 @@ class Delivery:
 
     def finish(self, give_up: threading.Event, grace_s: float) -> bool:
         """Wait until everything is acknowledged or the lease is lost. Whether nothing is left to deliver: once
-        ``give_up`` is set it waits for the grace only, and then the spool stays for the worker's next start."""
+        ``give_up`` is set it waits for the grace only, and then the spool stays for the worker's next start, as it does
+        where the posting thread broke."""
         with self._condition:
             self._closing = True
             self._condition.notify()
@@ -89,29 +101,33 @@ class Delivery:
                 if time.monotonic() > deadline:
                     self._abandoned.set()
                     self._thread.join(1.0)
-                    self._spool.close()
-                    return False
-        self._spool.delete()
-        return True
+                    break
+        if self.fenced or self._delivered():
+            self._spool.delete()
+            return True
+        self._spool.close()
+        return False
+
+    def _delivered(self) -> bool:
+        return not self._fresh and self._acknowledged == len(self._groups)
 
     def _work(self) -> None:
         next_word = time.monotonic() + self._heartbeat_s
         failures = 0
         while not (self.fenced or self._abandoned.is_set()):
             self._gather(next_word, hurry=failures > 0)
-            done = self._closing and not self._fresh
             pending = self._acknowledged < len(self._groups)
-            if done and not pending:
+            if self._closing and self._delivered():
                 return
             if not pending and time.monotonic() < next_word and not self._has_news():
                 continue
             try:
                 self._post()
-                failures = 0
+                self._answered, failures = True, 0
                 next_word = time.monotonic() + self._heartbeat_s
             except Retryable as error:
                 wait = error.after_s or _BACKOFF_S[min(failures, len(_BACKOFF_S) - 1)]
-                failures += 1
+                self._answered, failures = False, failures + 1
                 log.warning("service away", attempt=self._assignment.attempt, error=str(error), wait_s=wait)
                 self._abandoned.wait(min(wait, self._heartbeat_s))
                 next_word = time.monotonic()
@@ -133,6 +149,8 @@ class Delivery:
         for group in _grouped(fresh):
             self._spool.append(encode(group))
             self._groups.append(group)
+        if self.fault:
+            self._stop.set()
 
     def _post(self) -> None:
         """Post the next group, or a heartbeat where all are acknowledged."""
@@ -196,19 +214,20 @@ def _grouped(events: list[Event]) -> list[list[Event]]:
 
 
 def deliver_leftover(client: Client, path: Path) -> None:
-    """Post what a killed worker left in a spool, as far as the service still takes it.
+    """Post what a killed worker left in a spool, as far as the service still takes it and it can be read.
 
     Raises:
         Retryable: the service is away.
     """
-    leftover = read(path)
-    for seq, group in enumerate(leftover.groups if leftover else [], start=1):
-        assert leftover is not None  # noqa: S101 - there is a group
-        events = decode(Batch, {"token": "", "seq": 0, "events": group}).events
-        try:
+    try:
+        leftover = read(path)
+        for seq, group in enumerate(leftover.groups if leftover else [], start=1):
+            assert leftover is not None  # noqa: S101 - there is a group
+            events = decode(Batch, {"token": "", "seq": 0, "events": group}).events
             client.post(leftover.attempt, Batch(leftover.token, seq, events))
-        except Retryable:
-            raise
-        except ServiceError as error:
-            log.info("leftover spool not wanted", attempt=leftover.attempt, reason=str(error))
-            return
+    except Retryable:
+        raise
+    except ServiceError as error:
+        log.info("leftover spool not wanted", path=str(path), reason=str(error))
+    except (ValueError, OSError) as error:
+        log.error("leftover spool not readable", path=str(path), reason=str(error))

@@ -6,7 +6,7 @@ A lock file's lock goes with the process that holds it, so a killed worker frees
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -46,11 +46,10 @@ class DevicePool:
         """All devices that are free now, while nobody else on this host chooses. Whoever enters keeps what it needs."""
         with FileLock(self._folder / "choosing.lock", thread_local=False):
             lease = DeviceLease(dict(self._take_free()))
-            try:
+            with ExitStack() as stack:
+                stack.callback(lease.release)
                 yield lease
-            except BaseException:
-                lease.release()
-                raise
+                stack.pop_all()
 
     def _take_free(self) -> Iterator[tuple[str, FileLock]]:
         for device in self._devices:

@@ -46,15 +46,18 @@ def for_tests(
     folder: Path,
     bins: Sequence[Path],
     suite_env: Mapping[str, str],
+    network: bool = False,
     mounts: Mapping[str, Path],
     devices: Sequence[str],
 ) -> dict[str, str]:
-    """For pytest: the allow-list, a home and a temporary folder of its own, its devices, and what the suite names.
+    """For pytest: the allow-list, a home and a temporary folder of its own, its devices, and what the suite names; the
+    machine's proxies where the suite needs the network.
 
     ``passed`` are the patterns of further variables that the worker's operator lets through.
     """
     plugin = str(Path(__file__).with_name("plugin"))
     env = allowed(environ)
+    env |= {key: value for key, value in environ.items() if network and key.lower() in _PROXIES}
     env |= {
         key: value
         for key, value in environ.items()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 from worker.messages import Cause
 
 
@@ -23,3 +26,10 @@ class InfrastructureFault(AttemptError):
 
 class Stopped(AttemptError):
     """Something asked this attempt to end: the service, a lost lease or the worker's own shutdown."""
+
+
+def build_fault(what: str, output: str) -> AttemptError:
+    """Why an installation failed, with the last of what it printed. A full disk is the worker's fault, not the
+    runtime's."""
+    text = what + output.strip()[-3000:]
+    return InfrastructureFault(text) if os.strerror(errno.ENOSPC) in output else EnvironmentFault(text)

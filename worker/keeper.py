@@ -72,8 +72,9 @@ def _parents() -> dict[int, int]:
     return parents
 
 
-def _descendants() -> list[int]:
-    parents, mine = _parents(), {os.getpid()}
+def descendants(root: int) -> list[int]:
+    """Every process below one, nearest first. Empty elsewhere than on Linux."""
+    parents, mine = _parents(), {root}
     found: list[int] = []
     while True:
         fresh = [pid for pid, parent in parents.items() if parent in mine and pid not in mine]
@@ -137,7 +138,7 @@ class _Keeper:
 
     def _kill_all(self) -> None:
         _signal_group(self.pid, signal.SIGKILL)
-        for pid in _descendants():
+        for pid in descendants(os.getpid()):
             _signal(pid, signal.SIGKILL)
 
     def _reap(self) -> bool:
@@ -158,7 +159,7 @@ class _Keeper:
         names: dict[int, str] = {}
         deadline = time.monotonic() + _SWEEP_S
         while self._reap() and time.monotonic() < deadline:
-            for pid in _descendants():
+            for pid in descendants(os.getpid()):
                 names.setdefault(pid, _name(pid))
                 _signal(pid, signal.SIGKILL)
             time.sleep(0.005)

@@ -34,24 +34,32 @@ class Membership:
             ServiceError: the service refuses this worker: its token or its contract version is wrong.
         """
         waiting = list(leftovers)
+        broke = 0
 
-        def try_once(failures: int) -> None:
-            while waiting and failures < _LEFTOVER_TRIES:
-                deliver_leftover(self._client, waiting[0])
+        def try_once() -> None:
+            nonlocal broke
+            while waiting and broke < _LEFTOVER_TRIES:
+                try:
+                    deliver_leftover(self._client, waiting[0])
+                except Retryable as error:
+                    broke += error.broke
+                    raise
                 waiting.pop(0)
+            if waiting:
+                log.error("leftover spools given up: the service breaks over them", paths=[str(one) for one in waiting])
             self.register()
 
         return self._patiently(try_once)
 
-    def _patiently(self, step: Callable[[int], None]) -> bool:
+    def _patiently(self, step: Callable[[], None]) -> bool:
         failures = 0
         while not self._stopping.is_set():
             try:
-                step(failures)
+                step()
             except Retryable as error:
                 if failures % 20 == 0:
                     log.warning("service not there yet", error=str(error))
-                self._stopping.wait(error.after_s or min(3.0, 0.1 * 2**failures))
+                self._stopping.wait(error.after_s or min(3.0, 0.1 * 2 ** min(failures, 5)))
                 failures += 1
             else:
                 return True

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from worker.errors import EnvironmentFault
+from worker.errors import EnvironmentFault, build_fault
 from worker.output_log import OutputLog
 from worker.process import run_kept
 from worker.runtime import Tools
@@ -50,13 +50,20 @@ def make_overlay(
     env = tools.env() | {"UV_PYTHON_DOWNLOADS": "never"}
     for line in install:
         log.note(f"install {line}")
-        command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *shlex.split(line)]
+        command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *_words(line)]
         code, output = run_kept(command, env=env, cwd=tree, stop=stop, timeout_s=tools.timeout_s, on_output=log.feed)
         if code:
-            raise EnvironmentFault(f"install line {line!r} failed: {output.strip()[-3000:]}")
+            raise build_fault(f"install line {line!r} failed: ", output)
     installed = metadata.distributions(path=[str(_site(folder, runtime))])
     own = {_normal(found.metadata["Name"]): found.version for found in installed}
     return Overlay(python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **own})
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise EnvironmentFault(f"install line {line!r} cannot be split into words: {error}") from error
 
 
 def _site(folder: Path, runtime: Runtime) -> Path:

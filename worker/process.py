@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -15,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
+from worker.keeper import descendants
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _DRAIN_S = 2.0
+_DEAF_S = 5.0  # what a keeper takes at most to carry an order out; a test can stop it, and then it never does
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,10 @@ class KeptProcess:
         cwd: Path,
         grace_s: float,
         on_output: Callable[[bytes], None],
+        pass_fds: Sequence[int] = (),
     ) -> None:
+        self._grace_s = grace_s
+        self._deaf_at = float("inf")
         self._keeper = subprocess.Popen(
             [sys.executable, "-I", "-S", str(_KEEPER), str(grace_s), "--", *command],
             stdin=subprocess.PIPE,
@@ -49,6 +55,7 @@ class KeptProcess:
             env=dict(env),
             cwd=cwd,
             start_new_session=True,
+            pass_fds=pass_fds,
             bufsize=0,
         )
         self._reader = threading.Thread(target=self._read, args=(on_output,), name="output", daemon=True)
@@ -61,21 +68,38 @@ class KeptProcess:
                 on_output(data)
 
     def wait(self, timeout: float) -> Ended | None:
-        """How the command ended, if it did so within the time."""
+        """How the command ended, if it did so within the time.
+
+        A keeper that has not carried an order out in time is ended with all that is below it, as by a kill.
+
+        Raises:
+            InfrastructureFault: the keeper itself was ended by somebody else.
+        """
         assert self._keeper.stdout is not None  # noqa: S101 - a pipe was asked for
         if not select.select([self._keeper.stdout], [], [], timeout)[0]:
-            return None
+            return self._end_deaf() if time.monotonic() >= self._deaf_at else None
         line = self._keeper.stdout.read(1 << 20)
         self._keeper.wait()
         self._reader.join(_DRAIN_S)
         self._close()
         if not line:
             raise InfrastructureFault(
-                f"the keeper of the test process ended with {self._keeper.returncode} and said nothing: "
-                "look for the out-of-memory killer in the kernel's log"
+                f"the keeper of the test process ended with {self._keeper.returncode} and said nothing: a test ended "
+                "it, or the out-of-memory killer, of which the kernel's log would tell"
             )
         status = json.loads(line)
         return Ended(status["exit"], status["signal"], tuple(status["left"]))
+
+    def _end_deaf(self) -> Ended:
+        below = descendants(self._keeper.pid)
+        # The keeper first: once continued, it would report an end that was not the command's own.
+        for pid in (self._keeper.pid, *below):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self._keeper.wait()
+        self._reader.join(_DRAIN_S)
+        self._close()
+        return Ended(None, signal.SIGKILL)
 
     def _close(self) -> None:
         for stream in (self._keeper.stdin, self._keeper.stdout, self._keeper.stderr):
@@ -93,10 +117,12 @@ class KeptProcess:
 
     def terminate(self) -> None:
         """Ask the whole tree to end; after the grace it is killed."""
+        self._deaf_at = min(self._deaf_at, time.monotonic() + self._grace_s + _DEAF_S)
         self._order(b"T")
 
     def kill(self) -> None:
         """Kill the whole tree."""
+        self._deaf_at = min(self._deaf_at, time.monotonic() + _DEAF_S)
         self._order(b"K")
 
 

@@ -4,12 +4,15 @@ what a broken one did not observe."""
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker.captured import Captured
+from worker.errors import InfrastructureFault
 from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, SuiteSpec
 from worker.output_log import OutputLog
 from worker.process import Ended, KeptProcess
@@ -19,6 +22,9 @@ MOST_PROCESSES = 8
 _POLL_S = 0.03
 _DUMP_S = 0.5
 _OUTPUT_FOR_A_CRASH = 64 << 10
+_EVENTS_LOST = 174
+_NO_EVENTS = re.compile(r"events cannot be written: .*")
+"""The plugin's exit code and word where it cannot write: on a full disk no result can be trusted."""
 
 
 @dataclass(frozen=True)
@@ -104,19 +110,28 @@ class _Process:
             selection.write_text(json.dumps(self._rest), encoding="ascii")
             env["REPLAYBENCH_SELECT"] = str(selection)
         self._events.touch()
-        process = KeptProcess(
-            self._run.command(),
-            env=env,
-            cwd=self._run.tree,
-            grace_s=self._run.grace_s,
-            on_output=self._run.log.feed,
-        )
-        with self._events.open("rb") as stream:
+        with Captured() as captured, self._events.open("rb") as stream:
+            process = KeptProcess(
+                self._run.command(),
+                env=env | {"REPLAYBENCH_CAPTURED": str(captured.child)},
+                cwd=self._run.tree,
+                grace_s=self._run.grace_s,
+                on_output=self._run.log.feed,
+                pass_fds=(captured.child,),
+            )
             while (ended := process.wait(_POLL_S)) is None:
                 self._take(stream.read())
                 self._keep_limits(process)
             self._take(stream.read())
+            if not self._report.finished and self._why != "stopped":
+                self._show(captured.texts())
         return self._end(ended, mark)
+
+    def _show(self, texts: Mapping[str, bytes]) -> None:
+        """Add to the log what pytest would have shown of the output that it had captured."""
+        for name, text in texts.items():
+            self._run.log.note(f"captured {name} of what was under way:")
+            self._run.log.feed(text if text.endswith(b"\n") else text + b"\n")
 
     def _take(self, data: bytes) -> None:
         """Hand on the whole lines of what the plugin has written since."""
@@ -155,10 +170,14 @@ class _Process:
             self._run.log.note(f"left behind and killed: {', '.join(ended.left)}")
         if self._why == "case-timeout" and self._report.running is None:
             self._why = ""  # The case came to its end after all, within the dump's moment.
+        output = self._run.log.since(mark, _OUTPUT_FOR_A_CRASH)
+        lost = _NO_EVENTS.search(output)
+        if lost and ended.exit_code == _EVENTS_LOST and not self._report.finished:
+            raise InfrastructureFault(f"{lost[0]} below {self._run.folder}: make room on the worker's disk")
         return End(
             exit_code=ended.exit_code,
             signal=ended.signal,
             why=self._why,
-            output=self._run.log.since(mark, _OUTPUT_FOR_A_CRASH),
+            output=output,
             limit_s=self._run.suite.case_timeout_s,
         )

@@ -93,7 +93,7 @@ class ProcessReport:
             data = json.loads(line)
             handler = getattr(self, "_on_" + data["e"].replace("-", "_"), None)
             return self._once(handler(data)) if handler else []
-        except (ValueError, LookupError, TypeError, AttributeError):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return []
 
     def _once(self, events: list[Event]) -> list[Event]:
@@ -221,7 +221,13 @@ class ProcessReport:
                 key, Outcome.CRASHED, failure_class=FailureClass.CRASH, message=message, traceback=_stacks(end.output)
             )
         message = f"the process ended with exit code {end.exit_code} in the middle of this case"
-        return self._case(key, Outcome.NOT_OBSERVED, failure_class=FailureClass.CRASH, message=message)
+        return self._case(
+            key,
+            Outcome.NOT_OBSERVED,
+            failure_class=FailureClass.CRASH,
+            message=message,
+            traceback=_stacks(end.output),
+        )
 
     def _detail(self, end: End) -> str:
         if self.poisoned:

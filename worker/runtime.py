@@ -21,13 +21,13 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from worker.environment import for_build
-from worker.errors import EnvironmentFault, Stopped
+from worker.errors import AttemptError, EnvironmentFault, Stopped, build_fault
 from worker.interpreters import find_interpreter
 from worker.messages import RuntimeSpec
 from worker.output_log import OutputLog
 from worker.package_sources import uv_environment
 from worker.process import run_kept
-from worker.runtime_facts import PROBE, Runtime, assert_is, from_probe
+from worker.runtime_facts import PROBE, Runtime, assert_is, expected_cuda, from_probe, planned_cuda
 
 _RECIPE = 1
 """Raised when the way of building changes: runtimes of an older recipe are then built anew."""
@@ -98,11 +98,13 @@ def _published(home: Path) -> Runtime | None:
     marker = home / "ready.json"
     try:
         facts = json.loads(marker.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        runtime = Runtime(**facts | {"interpreter": Path(facts["interpreter"]), "paths": tuple(facts["paths"])})
+    except (FileNotFoundError, ValueError, TypeError, LookupError):  # A machine that lost power may leave it empty.
+        return None
+    if not runtime.interpreter.exists():  # The interpreter that it was made from is gone.
         return None
     os.utime(marker)  # Marks its use: the least recently used runtime is thrown away first.
-    facts["interpreter"], facts["paths"] = Path(facts["interpreter"]), tuple(facts["paths"])
-    return Runtime(**facts)
+    return runtime
 
 
 def _publish(home: Path, runtime: Runtime) -> None:
@@ -115,7 +117,13 @@ def _publish(home: Path, runtime: Runtime) -> None:
 def _ladder(spec: RuntimeSpec) -> Iterator[tuple[list[str], list[str]]]:
     """What to ask for, in turn: torch's exact build from the configured sources, then from uv's torch backend, then
     the plain version. Which build came is looked at afterwards. One resolution holds torch and lightning, so that
-    lightning cannot bring another torch."""
+    lightning cannot bring another torch.
+
+    The plain version is worth a try for one reason: an index like PyPI takes no local versions, so its file is called
+    ``torch-2.9.1`` while the torch in it is ``2.9.1+cu128``. It has one build of each version, and a wrong one must not
+    be fetched in gigabytes to be refused: its requirements tell which CUDA it wants (``nvidia-cuda-runtime-cu12
+    ==12.8.90``), so this rung is resolved first and installed only where that does not contradict the build.
+    """
     if spec.torch is None:
         yield [], []
         return
@@ -142,9 +150,10 @@ class _Builder:
         shutil.rmtree(self.home, ignore_errors=True)
         try:
             runtime = self._install()
-        except EnvironmentFault as error:
-            failed.write_text(str(error), encoding="utf-8")
+        except AttemptError as error:
             shutil.rmtree(self.home, ignore_errors=True)
+            if isinstance(error, EnvironmentFault):
+                failed.write_text(str(error), encoding="utf-8")
             raise
         _publish(self.home, runtime)
         return runtime
@@ -154,8 +163,11 @@ class _Builder:
         self._uv("venv", "--quiet", "--python", found, str(self.home))
         said: list[str] = []
         for torch, options in _ladder(self.spec):
+            words = [*options, *torch, *_requirements(self.spec)]
             try:
-                self._uv_install([*options, *torch, *_requirements(self.spec)])
+                if self.spec.build and torch == [f"torch=={self.spec.torch}"]:
+                    self._refuse_another_cuda(words)
+                self._uv_install(words)
                 break
             except EnvironmentFault as error:
                 said.append(str(error))
@@ -165,14 +177,25 @@ class _Builder:
         assert_is(runtime, self.spec)
         return runtime
 
+    def _refuse_another_cuda(self, words: list[str]) -> None:
+        """Resolve without fetching, and see which CUDA the torch that would come asks for."""
+        plan = self._uv("pip", "install", "--dry-run", "--python", str(self.python), *words)
+        cuda = planned_cuda(plan)
+        if cuda is not None and cuda != expected_cuda(self.spec.build or ""):
+            raise EnvironmentFault(
+                f"torch=={self.spec.torch} of the configured sources is a build for CUDA {cuda}, "
+                f"not {self.spec.build}: it was not fetched"
+            )
+
     def _uv_install(self, words: list[str]) -> None:
         self.log.note(f"runtime {self.spec.id}: installing {' '.join(words)}")
         self._uv("pip", "install", "--python", str(self.python), "--compile-bytecode", *words)
 
-    def _uv(self, *arguments: str) -> None:
+    def _uv(self, *arguments: str) -> str:
         code, output = self._run([self.tools.uv, *arguments], self.log)
         if code:
-            raise EnvironmentFault(f"uv {arguments[0]} failed: {output.strip()[-3000:]}")
+            raise build_fault(f"uv {arguments[0]} failed: ", output)
+        return output
 
     def _probe(self) -> Runtime:
         _, output = self._run([str(self.python), "-I", str(PROBE)], OutputLog(0, 1024))

@@ -71,6 +71,13 @@ def expected_cuda(build: str) -> str | None:
     return f"{match[1]}.{match[2]}" if match else None
 
 
+def planned_cuda(plan: str) -> str | None:
+    """The CUDA (``12.8``) that torch's requirements bring along, read from the packages that uv would install; nothing
+    where they bring none: a build for the CPU, or one that carries CUDA in its own wheel."""
+    match = re.search(r"\bnvidia-cuda-runtime(?:-cu\d+)?==(\d+\.\d+)", plan)
+    return match[1] if match else None
+
+
 def assert_is(runtime: Runtime, spec: RuntimeSpec) -> None:
     """Refuse a runtime that is not what its name says.
 

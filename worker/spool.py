@@ -7,6 +7,8 @@ the same numbers.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,17 +28,33 @@ def split(groups: list[list[T]], place: int) -> None:
 
 
 class Spool:
-    """The spool of one attempt, open for writing."""
+    """The spool of one attempt, open for writing. ``fault`` says why it can no longer be written, if so: after a line
+    that was cut short nothing more is added, and what follows is held in memory alone."""
 
     def __init__(self, path: Path, attempt: int, token: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.fault = ""
         self._path = path
-        self._stream = path.open("a", encoding="ascii")
+        self._stream: io.FileIO | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream = path.open("ab", buffering=0)
+        except OSError as error:
+            self._fail(error)
         self._write({"attempt": attempt, "token": token})
 
     def _write(self, line: Any) -> None:
-        self._stream.write(json.dumps(line) + "\n")
-        self._stream.flush()
+        if self._stream is None:
+            return
+        data = json.dumps(line).encode("ascii") + b"\n"
+        try:
+            while data:  # A disk that is nearly full takes a part first.
+                data = data[self._stream.write(data) :]
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self.fault = f"the spool {self._path} cannot be written: {error.strerror}; make room on the worker's disk"
+        self.close()
 
     def append(self, group: Group) -> None:
         self._write({"events": group})
@@ -45,11 +63,14 @@ class Spool:
         self._write({"split": place})
 
     def close(self) -> None:
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
     def delete(self) -> None:
         self.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # One that stays is looked after by the next start.
+            self._path.unlink()
 
 
 @dataclass(frozen=True)
@@ -63,7 +84,11 @@ class Leftover:
 
 
 def read(path: Path) -> Leftover | None:
-    """What a spool file holds; a last line that was cut short by a kill is left out. Nothing where no line is whole."""
+    """What a spool file holds; a last line that was cut short by a kill is left out. Nothing where no line is whole.
+
+    Raises:
+        ValueError: its lines are whole, and no spool's: another release may have left it.
+    """
     lines: list[Any] = []
     for line in path.read_text(encoding="ascii", errors="replace").splitlines():
         try:
@@ -73,9 +98,12 @@ def read(path: Path) -> Leftover | None:
     if not lines:
         return None
     groups: list[Group] = []
-    for line in lines[1:]:
-        if "split" in line:
-            split(groups, line["split"])
-        else:
-            groups.append(line["events"])
-    return Leftover(path, lines[0]["attempt"], lines[0]["token"], groups)
+    try:
+        for line in lines[1:]:
+            if "split" in line:
+                split(groups, line["split"])
+            else:
+                groups.append(line["events"])
+        return Leftover(path, lines[0]["attempt"], lines[0]["token"], groups)
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"{path} is no spool: {type(error).__name__}: {error}") from error

@@ -52,6 +52,7 @@ def _environment() -> Environment:
     helpers = (
         text.ago,
         text.clip,
+        text.elapsed,
         text.middle,
         text.moment,
         text.number,

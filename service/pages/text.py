@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import re
 from typing import Any
 
@@ -42,16 +43,25 @@ def clip(text: str, limit: int) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
 
 
+def elapsed(since: datetime.datetime, until: datetime.datetime) -> float:
+    """Seconds between two moments, each cut to its millisecond: a browser keeps no more of them."""
+    tick, epoch = datetime.timedelta(milliseconds=1), datetime.datetime.fromtimestamp(0, datetime.UTC)
+    return ((until - epoch) // tick - (since - epoch) // tick) / 1000
+
+
 def span(seconds: float | None) -> str:
-    """A duration as the log writes it: ``80 ms``, ``4.2 s``, ``12 min 10 s``, ``2 h 5 min``."""
+    """A duration as the log writes it: ``80 ms``, ``4.2 s``, ``12 min 10 s``, ``2 h 5 min``.
+
+    ``span`` in ``pages.js`` says the same: both round halves up, by the same floating-point steps.
+    """
     if seconds is None:
         return ""
     seconds = max(0.0, seconds)
     if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{math.floor(seconds * 1000 + 0.5)} ms"
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
+        return f"{math.floor(seconds * 10 + 0.5) / 10:.1f} s"
+    whole = math.floor(seconds + 0.5)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:

@@ -17,6 +17,8 @@ GIVEN = {
 # https://docs.pytest.org/en/stable/reference/exit-codes.html
 EXIT_CODES = {2: Verdict.INTERRUPTED, 3: Verdict.INTERNAL_ERROR, 4: Verdict.USAGE_ERROR, 5: Verdict.NO_CASES}
 
+NOTHING_COLLECTED = 5
+
 FAILING = (Outcome.FAILED, Outcome.ERROR)
 RAN = (Outcome.PASSED, Outcome.XFAILED, Outcome.XPASSED)
 
@@ -56,9 +58,11 @@ def _by_last_process(last: ProcessFacts, counts: Mapping[str, int], collected: i
     failing = any(counts.get(outcome) for outcome in FAILING)
     if complete and collected and failing and last.finished:
         return Verdict.FAILED  # also where the session was stopped behind its last case, which pytest calls interrupted
-    if last.exit_code in EXIT_CODES:
+    if last.exit_code in EXIT_CODES and (last.finished or last.exit_code != NOTHING_COLLECTED):
         return EXIT_CODES[last.exit_code]
-    if not last.finished or (last.exit_code == 0 and not complete):
+    # pytest's word that a test failed counts where a failure was seen, or everything was and a plugin spoke.
+    unproven = last.exit_code == 1 and not failing and not (complete and counts)
+    if not last.finished or unproven or (last.exit_code == 0 and not complete):
         return Verdict.INCOMPLETE
     if last.exit_code == 0:
         return Verdict.PASSED if any(counts.get(outcome) for outcome in RAN) else Verdict.NO_CASES

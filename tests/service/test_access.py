@@ -127,3 +127,18 @@ def test_a_fault_of_ours_is_a_problem_document_too(service: RunningService, monk
     assert answer.headers["content-type"] == "application/problem+json"
     assert "inside" not in answer.text
     assert httpx.get(f"{service.url}/api/v1/health").status_code == 200  # the server closed the other connection
+
+
+def test_a_refused_body_is_not_repeated(service: RunningService) -> None:
+    """Where a key is missing, the answer names the keys that came and none of the values beside them."""
+    answer = service.http.post("/api/v1/repositories", json={"url": "secret-value"})
+    assert answer.status_code == 422
+    assert "name" in answer.text
+    assert "'url'" in answer.text
+    assert "secret-value" not in answer.text
+
+
+def test_no_page_loads_from_elsewhere(service: RunningService) -> None:
+    """FastAPI's own pages about the API would, so they are not served; the document itself is."""
+    assert service.http.get("/docs").status_code == 404
+    assert service.http.get("/openapi.json").json()["info"]["title"] == "Replaybench"

@@ -53,7 +53,10 @@ def test_megabytes_are_clipped_in_the_middle() -> None:
     [
         (None, ""),
         (0.0804, "80 ms"),
+        (0.0125, "13 ms"),
         (4.24, "4.2 s"),
+        (4.25, "4.3 s"),
+        (12.5, "13 s"),
         (9.96, "10 s"),
         (59.6, "1 min 0 s"),
         (730, "12 min 10 s"),
@@ -166,3 +169,10 @@ def test_a_cell_says_why() -> None:
     assert (progress.word(waiting), progress.reason(waiting)) == ("queued", "no worker is alive")
     assert (progress.word(broken), progress.reason(broken)) == ("environment", "no torch 2.9.1+cu129")
     assert progress.began(waiting) is None
+
+
+def test_a_span_counts_the_milliseconds_that_a_browser_sees() -> None:
+    """A browser cuts each moment to its millisecond before it subtracts, and the first page must say the same."""
+    start = datetime.datetime(2026, 1, 2, microsecond=900, tzinfo=datetime.UTC)
+    assert text.elapsed(start, start.replace(microsecond=20_000)) == 0.020
+    assert text.elapsed(start.replace(microsecond=0), start.replace(microsecond=19_999)) == 0.019

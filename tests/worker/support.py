@@ -94,6 +94,7 @@ class StubService:
     script: list[Answer] = field(default_factory=list)
     stored: dict[int, tuple[Event, ...]] = field(default_factory=dict)
     largest: int = 64 << 20
+    artifact_status: int = 201
     url: str = ""
     paths: list[str] = field(default_factory=list)
 
@@ -106,7 +107,7 @@ class StubService:
         self.paths.append(f"{method} {path}")
         if method == "PUT":
             self.artifacts[path.rsplit("/", 1)[-1]] = body
-            return 201, {}
+            return self.artifact_status, {}
         if path.endswith("/register"):
             return 200, {"worker": 7, "heartbeat_s": 0.3}
         if path.endswith("/claim"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support import Repository, StubService, wait_for
+from tests.worker.support import Repository, StubService, is_alive, wait_for
 from worker.attempt import Host, run_attempt
 from worker.client import Client
 from worker.host_runtime import probe_hosts
@@ -250,3 +250,136 @@ def test_a_warm_attempt_costs_little(host: Host, service: StubService, repositor
     seconds = time.monotonic() - began
     thread.join()
     assert seconds < 1.0
+
+
+BACKEND = """
+import zipfile
+NAME = "thing-0.3-py3-none-any.whl"
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    import pytest  # of the runtime: without isolation it is there
+    with zipfile.ZipFile(f"{folder}/{NAME}", "w") as wheel:
+        info = "thing-0.3.dist-info"
+        wheel.writestr("thing.pth", __file__.rpartition("/")[0] + "\\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: thing\\nVersion: 0.3\\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return NAME
+"""
+PROJECT = """
+[project]
+name = "thing"
+version = "0.3"
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+
+
+def test_an_install_line_may_have_options_quotes_and_spaces(
+    host: Host, service: StubService, repository: Repository
+) -> None:
+    """An editable install without isolation sees the runtime's packages, and the tests see the tree's."""
+    repository.commit(
+        {
+            "my thing/pyproject.toml": PROJECT,
+            "my thing/backend.py": BACKEND,
+            "my thing/thing.py": "VALUE = 1\n",
+            "tests/test_it.py": "import thing\ndef test_it(): assert 'tree/my thing/' in thing.__file__\n",
+        }
+    )
+    run(host, repository, install=("--no-build-isolation -e './my thing'",))
+    assert (ended(service).cause, ended(service).detail) == (Cause.FINISHED, "")
+    assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
+
+
+def test_an_install_line_without_its_second_quote_is_environment(
+    host: Host, service: StubService, repository: Repository
+) -> None:
+    """The tree's mistake, not the worker's."""
+    repository.commit(SUITE)
+    run(host, repository, install=("-e './thing",))
+    assert ended(service).cause is Cause.ENVIRONMENT
+    assert "-e './thing" in ended(service).detail
+
+
+def test_a_suite_gets_what_it_names(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data, network, variables, arguments, markers and keyword."""
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "one").write_text("1")
+    repository.commit(
+        {
+            "tests/test_it.py": """
+import os, sys
+def test_data(): assert open(os.environ["REPLAYBENCH_MOUNT_COCO_2017"] + "/one").read() == "1"
+def test_network(): assert os.environ["https_proxy"] == "http://proxy:3128"
+def test_env(): assert os.environ["SEED"] == "a b"
+def test_args(pytestconfig): assert pytestconfig.getoption("verbose") == 2
+def test_unwanted(): assert False
+""",
+        }
+    )
+    settings = host.settings.model_copy(update={"mounts": {"coco-2017": tmp_path / "data"}})
+    suite = SuiteSpec(
+        "gate",
+        ("tests",),
+        keyword="not unwanted and test_it",
+        args=("-vv", "-o", "console_output_style=classic"),
+        env={"SEED": "a b"},
+        mounts=("coco-2017",),
+        network=True,
+    )
+    run(dataclasses.replace(host, settings=settings), repository, suite=suite)
+    assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"] * 4
+
+
+def test_a_full_disk_under_the_spool_is_infrastructure(
+    host: Host, service: StubService, repository: Repository
+) -> None:
+    """All that happened is told, and no result of such a disk is trusted."""
+    repository.commit(SUITE)
+    host.spool.mkdir()
+    (host.spool / "5.jsonl").symlink_to("/dev/full")
+    run(host, repository)
+    assert ended(service).cause is Cause.INFRASTRUCTURE
+    assert "No space left on device" in ended(service).detail
+    assert list(host.spool.iterdir()) == []
+
+
+def test_a_service_that_takes_no_log_does_not_hold_the_attempt(
+    host: Host, service: StubService, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it takes events; that the log is missing is said."""
+    monkeypatch.setattr("worker.artifacts._BACKOFF_S", (0.01,))
+    service.artifact_status = 503
+    repository.commit(SUITE)
+    run(host, repository, install=("./thing",))
+    assert ended(service).cause is Cause.FINISHED
+    assert "log.txt was not stored" in ended(service).detail
+
+
+def test_what_outlives_a_killed_keeper_is_ended(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path
+) -> None:
+    """A grandchild in a session of its own, whose keeper a test (or the kernel) killed outright."""
+    repository.commit(
+        {
+            "tests/test_it.py": f"""
+import os, signal, subprocess, sys, time
+def test_1():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"], start_new_session=True,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+"""
+        }
+    )
+    run(host, repository)
+    assert ended(service).cause is Cause.INFRASTRUCTURE
+    pid = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not is_alive(pid), "the grandchild to be gone")
+    assert f"killed: {pid}".encode() in service.artifacts["log.txt"]

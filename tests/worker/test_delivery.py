@@ -218,3 +218,72 @@ def test_a_spool_is_on_disk_before_it_is_sent(service: StubService, deliver: Mak
     assert lines[1]["events"][0]["node_id"] == "t.py::1"
     service.script.clear()
     assert delivery.finish(NEVER, 0)
+
+
+def test_a_full_disk_stops_the_attempt_and_loses_nothing(service: StubService, deliver: Maker, tmp_path: Path) -> None:
+    """What cannot be kept on disk is still delivered from memory; the fault is said."""
+    (tmp_path / "5.jsonl").symlink_to("/dev/full")
+    stop = threading.Event()
+    delivery = deliver(stop)
+    delivery.send(case(1))
+    wait_for(stop.is_set, "the stop")
+    delivery.send(case(2))
+    assert "No space left on device" in delivery.fault
+    assert delivery.finish(NEVER, 0)
+    assert numbers(service.events) == ["1", "2"]
+
+
+def test_a_spool_that_cannot_be_made_is_a_fault_too(service: StubService, deliver: Maker, tmp_path: Path) -> None:
+    """The attempt still gets its last word out."""
+    (tmp_path / "5.jsonl").mkdir()
+    delivery = deliver()
+    delivery.send(case(1))
+    assert delivery.finish(NEVER, 0)
+    assert "5.jsonl" in delivery.fault
+    assert numbers(service.events) == ["1"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_posting_thread_that_breaks_leaves_the_spool(
+    client: Client, deliver: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is thrown away that the service does not have."""
+    monkeypatch.setattr(client, "post", lambda *_: 1 / 0)
+    delivery = deliver()
+    delivery.send(case(1))
+    assert not delivery.finish(NEVER, 0)
+    leftover = read(tmp_path / "5.jsonl")
+    assert leftover is not None
+    assert len(leftover.groups) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"attempt": 5, "token": "lease"}\n{"events": [{"kind": "of another release"}]}\n',
+        '{"attempt": 5, "token": "lease"}\n{"group": []}\n',
+        '["no", "spool"]\n',
+        '{"attempt": 5, "tok',
+        "",
+    ],
+)
+def test_a_leftover_that_cannot_be_read_does_not_keep_a_worker_from_starting(
+    service: StubService, client: Client, tmp_path: Path, content: str
+) -> None:
+    """It is said in the log, and passed over."""
+    (tmp_path / "5.jsonl").write_text(content)
+    deliver_leftover(client, tmp_path / "5.jsonl")
+    assert service.paths == []
+
+
+def test_a_proxy_for_the_outside_is_not_asked_for_this_machine(
+    service: StubService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine behind a proxy runs the whole system on loopback."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    client = Client(service.url, "secret")
+    assert client.post(5, Batch("lease", 0)).acknowledged == 0
+    client.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from worker import gpu
 from worker.devices import DevicePool
 from worker.messages import Device
@@ -48,3 +50,13 @@ def test_the_inventory_is_a_list_of_devices_or_empty() -> None:
         assert device.uuid.startswith("GPU-")
         assert gpu.memory(device.uuid) is not None
     assert gpu.memory("GPU-of-no-machine") is None
+
+
+def test_who_fails_to_choose_holds_nothing(tmp_path: Path) -> None:
+    """Whatever went wrong meanwhile."""
+    pool = DevicePool(TWO, tmp_path)
+    with pytest.raises(KeyboardInterrupt), pool.choosing():
+        raise KeyboardInterrupt
+    with pool.choosing() as lease:
+        assert lease.uuids == ("GPU-0", "GPU-1")
+        lease.release()

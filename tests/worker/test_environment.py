@@ -85,3 +85,13 @@ def test_an_operator_lets_further_variables_through_and_never_the_workers_own() 
     assert env["HF_HOME"] == "/hub"
     assert env.keys() & {"BROKER_URL", "REPLAYBENCH_WORKER_TOKEN"} == set()
     assert env["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_proxies_reach_a_suite_that_needs_the_network() -> None:
+    """And no other."""
+    proxy = {"https_proxy": "http://proxy:3128", "NO_PROXY": "localhost"}
+    for network in (True, False):
+        env = for_tests(
+            WORKERS | proxy, folder=Path("/a"), bins=[], suite_env={}, network=network, mounts={}, devices=[]
+        )
+        assert (proxy.items() <= env.items()) is network

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import worker.process
 from tests.worker.support import is_alive, wait_for
 from worker.process import KeptProcess, run_kept
 
@@ -55,6 +56,19 @@ def test_an_order_ends_the_whole_tree(tmp_path: Path, order: str) -> None:
     getattr(process, order)()
     ended = wait_for(lambda: process.wait(0.1), "the end")
     assert ended.signal in (signal.SIGTERM, signal.SIGKILL)
+    assert not any(is_alive(pid) for pid in children)
+
+
+@pytest.mark.parametrize("order", ["terminate", "kill"])
+def test_a_keeper_that_is_stopped_holds_nobody_up(tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test can SIGSTOP its keeper, which then carries no order out: it is ended with all that is below it."""
+    monkeypatch.setattr(worker.process, "_DEAF_S", 0.2)
+    process, _ = kept(tmp_path, 120)
+    children = pids(tmp_path)
+    os.kill(process._keeper.pid, signal.SIGSTOP)
+    getattr(process, order)()
+    ended = wait_for(lambda: process.wait(0.05), "the end")
+    assert (ended.exit_code, ended.signal) == (None, signal.SIGKILL)
     assert not any(is_alive(pid) for pid in children)
 
 

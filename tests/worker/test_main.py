@@ -155,6 +155,71 @@ def test_kill_9_leaves_no_process_and_the_next_start_cleans_up(
     assert again.wait() == 0
 
 
+def test_what_outlived_a_worker_and_its_keeper_is_ended_at_the_next_start(
+    start: list[Worker], env: dict[str, str], tmp_path: Path
+) -> None:
+    """A process that was given its home in a dead worker's folder."""
+    dead = tmp_path / "cache" / "attempts" / "0123"
+    dead.mkdir(parents=True)
+    dead.with_suffix(".lock").touch()
+    with subprocess.Popen(["/bin/sleep", "120"], env={"HOME": f"{dead}/5/home"}) as survivor:
+        worker = Worker(env, tmp_path / "log")
+        start.append(worker)
+        worker.ready()
+        assert survivor.wait(10) == -signal.SIGKILL
+    assert not dead.exists()
+
+
+def test_two_workers_share_a_cache_under_two_names(
+    start: list[Worker], env: dict[str, str], service: StubService, repository: Repository, tmp_path: Path
+) -> None:
+    """The service would take a second one of the same name for the first one's next start: it is refused."""
+    repository.commit({"tests/test_it.py": SLOW})
+    service.assignments.append(assignment(repository))
+    first = Worker(env, tmp_path / "log")
+    start.append(first)
+    first.ready()
+    wait_for(lambda: any(batch.running for batch in service.batches), "the case")
+    same = Worker(env | {"REPLAYBENCH_STOP_GRACE_S": "0.2"}, tmp_path / "same")
+    start.append(same)
+    assert same.wait() == 2
+    assert "REPLAYBENCH_WORKER_NAME=" in (tmp_path / "same").read_text()
+    other = Worker(env | {"REPLAYBENCH_WORKER_NAME": "other"}, tmp_path / "other")
+    start.append(other)
+    other.ready()
+    assert list(tmp_path.glob("cache/attempts/*/5/pid"))
+    for worker in (other, first):
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+
+
+def test_a_full_disk_under_its_own_log_ends_no_attempt(
+    start: list[Worker], env: dict[str, str], service: StubService, repository: Repository
+) -> None:
+    """A line of the log is left out, nothing else."""
+    repository.commit({"tests/test_it.py": "def test_1(): pass\n"})
+    service.assignments.append(assignment(repository))
+    service.script = [(503, {})] * 3
+    worker = Worker(env, Path("/dev/full"))
+    start.append(worker)
+    worker.ready()
+    wait_for(lambda: any(isinstance(event, AttemptEndedEvent) for event in service.events), "the attempt's end")
+    assert service.events[-1] == AttemptEndedEvent(Cause.FINISHED)
+
+
+def test_a_broker_that_is_away_at_start_is_waited_for(
+    start: list[Worker], env: dict[str, str], service: StubService, repository: Repository, tmp_path: Path
+) -> None:
+    """What waited is served meanwhile, and SIGTERM still ends the worker."""
+    repository.commit({"tests/test_it.py": "def test_1(): pass\n"})
+    service.assignments.append(assignment(repository))
+    worker = Worker(env | {"BROKER_URL": "redis://127.0.0.1:9/0"}, tmp_path / "log")
+    start.append(worker)
+    wait_for(lambda: any(isinstance(event, AttemptEndedEvent) for event in service.events), "the attempt's end")
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.wait() == 0
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [

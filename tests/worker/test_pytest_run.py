@@ -13,6 +13,7 @@ import pytest
 
 from tests.worker.support import is_alive, wait_for
 from worker.environment import for_tests
+from worker.errors import InfrastructureFault
 from worker.messages import (
     CaseEvent,
     Cause,
@@ -373,3 +374,48 @@ def test_output_is_kept_with_head_and_tail(run_suite: Runner) -> None:
     """What a test prints lands in the log, whatever bytes they are."""
     ran = run_suite("import os\ndef test_1():\n    os.write(1, b'\\xff\\x00raw')\n", args=("-s",))
     assert b"\xff\x00raw" in ran.log.content()
+
+
+def test_what_was_captured_of_a_process_that_ends_silently_is_shown(run_suite: Runner) -> None:
+    """pytest's capturing would take a C library's last words with it."""
+    source = """
+import os
+print("at import", flush=True)
+def test_1(): print("of a case that passed")
+def test_2():
+    print("to stdout")
+    os.write(2, b"libfoo: cannot start, exiting\\n")
+    os._exit(1)
+def test_3(): pass
+"""
+    ran = run_suite(source)
+    assert ran.outcomes == {"test_1": "passed", "test_2": "not-observed", "test_3": "passed"}
+    log = ran.log.content()
+    for words in (b"to stdout\n", b"libfoo: cannot start, exiting\n"):
+        assert log.count(words) == 1
+    assert b"of a case that passed" not in log
+    assert "libfoo: cannot start, exiting" in ran.cases[1].traceback
+
+
+def test_what_ends_silently_while_tests_are_collected_is_shown_too(run_suite: Runner) -> None:
+    """An import that calls ``exit`` says why."""
+    ran = run_suite("import os\nos.write(2, b'no licence\\n')\nos._exit(3)\n")
+    assert b"no licence" in ran.log.content()
+    assert ran.processes[-1].exit_code == 3
+
+
+def test_without_capturing_nothing_is_shown_twice(run_suite: Runner) -> None:
+    """With ``-s`` there is no captured file to look into."""
+    ran = run_suite("import os\ndef test_1():\n    os.write(2, b'plain\\n')\n    os._exit(1)\n", args=("-s",))
+    assert ran.log.content().count(b"plain") == 1
+
+
+def test_events_that_cannot_be_written_are_nobodys_test_failure(run_suite: Runner) -> None:
+    """A full disk under the events' file is the worker's fault: no event is lost in silence."""
+    source = """
+import resource
+def test_1(): resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+def test_2(): pass
+"""
+    with pytest.raises(InfrastructureFault, match="events cannot be written: File too large"):
+        run_suite(source)

@@ -112,3 +112,9 @@ def test_cleaning_is_visible_and_nested() -> None:
 def test_classes(exception: dict[str, object], expected: FailureClass) -> None:
     """The exception's own word, then the tree's rules, then what is known."""
     assert classify(exception, "", [FailureRule("bits differ", FailureClass.BITWISE_MISMATCH)]) is expected
+
+
+def test_a_rule_that_this_python_cannot_read_classes_nothing() -> None:
+    """The service refuses such a rule when it plans; here it must not end the attempt."""
+    rules = [FailureRule("(", FailureClass.TIMEOUT), FailureRule("nan", FailureClass.NON_FINITE)]
+    assert classify({"type": "builtins.ValueError", "text": "nan"}, "", rules) is FailureClass.NON_FINITE

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.worker.support import PYTHON
-from worker.errors import EnvironmentFault, Stopped
+from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
 from worker.host_runtime import probe_hosts
 from worker.messages import RuntimeSpec
 from worker.output_log import OutputLog
@@ -32,11 +32,12 @@ def build(spec: RuntimeSpec, tools: Tools) -> Runtime:
     return built_runtime(spec, tools, log(), NEVER)
 
 
-def wheel(folder: Path, name: str, version: str, files: dict[str, str], said: str = "") -> None:
+def wheel(folder: Path, name: str, version: str, files: dict[str, str], said: str = "", requires: str = "") -> None:
     """A tiny wheel. ``said`` is the version in its file's name."""
+    needs = f"Requires-Dist: {requires}\n" if requires else ""
     info = f"{name}-{version}.dist-info"
     content = files | {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = []
@@ -49,9 +50,15 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], said: st
         archive.writestr(f"{info}/RECORD", "\n".join([*record, f"{info}/RECORD,,"]) + "\n")
 
 
-def torch_wheel(folder: Path, version: str, cuda: str | None, says: str = "") -> None:
+def torch_wheel(folder: Path, version: str, cuda: str | None, says: str = "", requires: str = "") -> None:
     init = f"from torch import version\n__version__ = {says or version!r}\n"
-    wheel(folder, "torch", version, {"torch/__init__.py": init, "torch/version.py": f"cuda = {cuda!r}\n"})
+    wheel(
+        folder,
+        "torch",
+        version,
+        {"torch/__init__.py": init, "torch/version.py": f"cuda = {cuda!r}\n"},
+        requires=requires,
+    )
 
 
 @pytest.fixture
@@ -124,6 +131,27 @@ def test_a_wrong_build_is_refused(
     assert not list((tools.cache / "runtimes").glob("*/ready.json"))
 
 
+@pytest.fixture
+def plain_torch(wheels: Path) -> None:
+    """A torch as PyPI has it: no local version in its name, CUDA 12.8 in its requirements."""
+    wheel(wheels, "nvidia_cuda_runtime_cu12", "12.8.90", {"nvidia/__init__.py": ""})
+    torch_wheel(wheels, "2.9.1", "12.8", "2.9.1+cu128", "nvidia-cuda-runtime-cu12==12.8.90")
+
+
+@pytest.mark.parametrize("build_name", ["cu129", "cpu"])
+def test_a_plain_version_of_another_cuda_is_not_even_fetched(tools: Tools, plain_torch: None, build_name: str) -> None:
+    """Its requirements tell, before gigabytes have come."""
+    said = log()
+    with pytest.raises(EnvironmentFault, match=rf"a build for CUDA 12\.8, not {build_name}: it was not fetched"):
+        built_runtime(RuntimeSpec(PYTHON, "2.9.1", build_name), tools, said, NEVER)
+    assert b"installing torch==2.9.1 " not in said.content()
+
+
+def test_a_plain_version_of_the_right_cuda_is_taken(tools: Tools, plain_torch: None) -> None:
+    """An index without local versions in its names still serves."""
+    assert build(RuntimeSpec(PYTHON, "2.9.1", "cu128"), tools).torch == "2.9.1+cu128"
+
+
 def test_what_cannot_be_had_says_uvs_words(tools: Tools, wheels: Path) -> None:
     """Each rung's reason is there."""
     with pytest.raises(EnvironmentFault, match=r"(?s)cannot be built.*torch==2\.9\.1\+cu129.*then: .*torch"):
@@ -138,6 +166,33 @@ def test_a_half_built_runtime_is_built_anew(tools: Tools, wheels: Path) -> None:
     (home / "ready.json").unlink()
     (home / "bin" / "python").unlink()
     assert build(spec, tools).interpreter.exists()
+
+
+@pytest.mark.parametrize("marker", ["", '{"python": "3', "[]", "{}"])
+def test_a_marker_that_lost_its_content_is_none(tools: Tools, wheels: Path, marker: str) -> None:
+    """A machine that lost power may leave an empty file under the right name."""
+    spec = RuntimeSpec(PYTHON)
+    home = build(spec, tools).interpreter.parent.parent
+    (home / "ready.json").write_text(marker)
+    assert "pytest" in build(spec, tools).packages
+
+
+def test_a_runtime_whose_interpreter_is_gone_is_built_anew(tools: Tools, wheels: Path) -> None:
+    """The Python that it was made from was removed from the machine."""
+    spec = RuntimeSpec(PYTHON)
+    python = build(spec, tools).interpreter
+    python.unlink()
+    python.symlink_to("/no/such/python")
+    assert build(spec, tools).interpreter.exists()
+
+
+def test_a_full_disk_is_no_fault_of_the_runtime(tools: Tools, tmp_path: Path) -> None:
+    """It is the worker's, and no other worker is told that this runtime cannot be built."""
+    (tmp_path / "uv").write_text("#!/bin/sh\necho 'error: failed: No space left on device (os error 28)'\nexit 2\n")
+    (tmp_path / "uv").chmod(0o755)
+    with pytest.raises(InfrastructureFault, match="No space left on device"):
+        build(RuntimeSpec(PYTHON), Tools(str(tmp_path / "uv"), tools.cache, 60.0))
+    assert not list((tools.cache / "runtimes").glob("*.failed"))
 
 
 def test_concurrent_askers_build_once(tools: Tools, wheels: Path) -> None:

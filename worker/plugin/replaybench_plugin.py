@@ -11,13 +11,16 @@ This file must never make a run fail that would pass without it.
 # ruff: noqa: ARG002 - pytest passes by name what a hook asks for; zip(strict=) needs Python 3.10
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
 import re
 import signal
+import socket
+import stat
 import sys
-from typing import Any, Dict, Generator, List, Optional, Tuple  # noqa: UP035 - Python 3.9
+from typing import Any, Callable, Dict, Generator, List, Optional, Tuple  # noqa: UP035 - Python 3.9
 
 import pytest
 
@@ -28,6 +31,8 @@ _CHUNK = 500
 
 _EVENTS = os.environ.pop("REPLAYBENCH_EVENTS", "")
 _SELECT = os.environ.pop("REPLAYBENCH_SELECT", "")
+_CAPTURED = os.environ.pop("REPLAYBENCH_CAPTURED", "")
+_EVENTS_LOST = 174
 
 _STICKY = re.compile(
     r"device-side assert|illegal memory access|unspecified launch failure|misaligned address|illegal instruction"
@@ -42,6 +47,16 @@ if _EVENTS:
     faulthandler.enable(_REAL_STDERR)
     if hasattr(signal, "SIGUSR1"):
         faulthandler.register(signal.SIGUSR1, file=_REAL_STDERR, all_threads=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    """Hand over the files that pytest captures into, which it has pointed 1 and 2 at: what was printed before a process
+    ended in the middle of a case is not lost with it. Before any of the tests' own code, and the socket closes here."""
+    if _EVENTS and _CAPTURED:
+        with contextlib.suppress(OSError), socket.socket(fileno=int(_CAPTURED)) as to_worker:
+            if all(stat.S_ISREG(os.fstat(file).st_mode) for file in (1, 2)):
+                socket.send_fds(to_worker, [b"."], [1, 2])
 
 
 def pytest_configure(config: Any) -> None:
@@ -64,16 +79,28 @@ def _cut(text: str, most: int) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[-half:]}"
 
 
+def _safely(look: Callable[[], Any], otherwise: Callable[[Exception], Any]) -> Any:
+    """What a look at something of the tests' own finds: whatever it raises, the run goes on as without this plugin."""
+    try:
+        return look()
+    except Exception as error:  # noqa: BLE001 - a test's object may raise anything from __str__, a property, iteration
+        return otherwise(error)
+
+
 def _jsonable(value: Any, most: int = _EVIDENCE) -> Any:
     """The value if JSON can say it within the cap, else a text of it."""
-    try:
+
+    def as_json() -> Any:
         text = json.dumps(value)
         return value if len(text) <= most else {"cut": _cut(text, most // 2)}
-    except Exception:  # noqa: BLE001 - a test's own object may raise anything from its __repr__ or iteration
-        try:
-            return _cut(repr(value), most // 2)
-        except Exception as error:  # noqa: BLE001 - as above
-            return f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
+
+    def as_text(_: Exception) -> Any:
+        kind = type(value).__name__
+        return _safely(
+            lambda: _cut(repr(value), most // 2), lambda error: f"<{kind} whose repr raises {type(error).__name__}>"
+        )
+
+    return _safely(as_json, as_text)
 
 
 class _Case:
@@ -91,27 +118,24 @@ class _Case:
             "text": _cut(_text(value), _MESSAGE),
         }
         for name in ("failure_class", "evidence"):
-            try:
-                found = getattr(value, name, None)
-            except Exception as error:  # noqa: BLE001 - a property of a test's own exception may raise anything
-                found = f"<{name} raises {type(error).__name__}>"
+            found = _attribute(value, name)
             if found is not None:
                 found = getattr(found, "value", found) if name == "failure_class" else _plain_mapping(found)
                 self.exception[name] = _jsonable(found)
 
 
+def _attribute(value: Any, name: str) -> Any:
+    return _safely(lambda: getattr(value, name, None), lambda error: f"<{name} raises {type(error).__name__}>")
+
+
 def _plain_mapping(value: Any) -> Any:
-    try:
-        return dict(value)
-    except Exception:  # noqa: BLE001 - evidence that is no mapping is shown as its text
-        return {"value": _jsonable(value)}
+    return _safely(lambda: dict(value), lambda _: {"value": _jsonable(value)})
 
 
 def _text(value: BaseException) -> str:
-    try:
-        return str(value)
-    except Exception as error:  # noqa: BLE001 - a test's own exception may raise anything from __str__
-        return f"<{type(value).__name__} whose str raises {type(error).__name__}>"
+    return str(
+        _safely(lambda: str(value), lambda error: f"<{type(value).__name__} whose str raises {type(error).__name__}>")
+    )
 
 
 def _outcome(reports: List[Any]) -> Tuple[str, Any]:  # noqa: UP006
@@ -153,8 +177,15 @@ class _Writer:
         self.spread: Dict[str, _Case] = {}  # noqa: UP006 - cases that workers of pytest-xdist run
 
     def write(self, event: str, **fields: Any) -> None:
-        if os.getpid() == self.pid:  # A test may fork and let its child run on.
-            self.stream.write(json.dumps({"e": event, **fields}).encode("ascii") + b"\n")
+        if os.getpid() != self.pid:  # A test may fork and let its child run on.
+            return
+        data = json.dumps({"e": event, **fields}).encode("ascii") + b"\n"
+        try:
+            while data:  # A disk that is nearly full takes a part first.
+                data = data[self.stream.write(data) :]
+        except OSError as error:  # What follows would be read wrongly, and this is no test's fault.
+            os.write(_REAL_STDERR.fileno(), f"events cannot be written: {error.strerror}\n".encode())
+            os._exit(_EVENTS_LOST)
 
     def pytest_sessionstart(self, session: Any) -> None:
         self.write("session", pid=self.pid, pytest=pytest.__version__)
@@ -278,10 +309,12 @@ class _Writer:
 def _broken_device() -> Optional[str]:  # noqa: UP045
     """A lasting CUDA error that is still unseen: kernels fail late, and the next case must not be blamed."""
     torch = sys.modules.get("torch")
-    try:
-        if torch is None or not torch.cuda.is_initialized():
-            return None
-        torch.cuda.synchronize()
-    except Exception as error:  # noqa: BLE001 - torch raises several types, and a test may have replaced any of it
-        return str(error) if _STICKY.search(str(error)) else None
-    return None
+    if torch is None:
+        return None
+
+    def look() -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+
+    # torch raises several types, and a test may have replaced any of it.
+    return _safely(look, lambda error: str(error) if _STICKY.search(str(error)) else None)  # type: ignore[no-any-return]

@@ -32,7 +32,7 @@ function visible(text) {
 function span(seconds) {
   const at = Math.max(0, seconds);
   if (at < 1) return `${Math.round(at * 1000)} ms`;
-  if (at < 9.95) return `${at.toFixed(1)} s`;
+  if (at < 9.95) return `${(Math.floor(at * 10 + 0.5) / 10).toFixed(1)} s`;
   const whole = Math.round(at);
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;

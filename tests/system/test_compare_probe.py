@@ -1,0 +1,60 @@
+"""The comparison that a GPU run ends with, on the evidence that is committed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXPECTED = ROOT / "probes" / "live-gradient-copy-in-backward.expected.txt"
+
+
+@pytest.fixture
+def evidence() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs" / "log" / "WP-001.json").read_text())
+    return found
+
+
+def compare(tmp_path: Path, evidence: dict[str, Any]) -> tuple[int, str]:
+    (tmp_path / "evidence.json").write_text(json.dumps(evidence))
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/compare_probe.py", tmp_path / "evidence.json", EXPECTED, tmp_path / "ids"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_committed_evidence_shows_what_the_list_says(tmp_path: Path, evidence: dict[str, Any]) -> None:
+    """The same ids under each runtime, and none without the probe."""
+    assert compare(tmp_path, evidence) == (0, "as listed: 22 ids fail with the probe, none without\n")
+
+
+def spoil_verdict(evidence: dict[str, Any]) -> None:
+    next(one for one in evidence["attempts"] if "+probe:" not in one["cell"])["verdict"] = "infrastructure"
+
+
+def drop_everything(evidence: dict[str, Any]) -> None:
+    evidence["attempts"] = evidence["table"]["rows"] = []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "word"), [(spoil_verdict, "ended as infrastructure"), (drop_everything, "nothing to compare")]
+)
+def test_what_shows_nothing_is_no_proof(
+    tmp_path: Path, evidence: dict[str, Any], spoil: Callable[[dict[str, Any]], None], word: str
+) -> None:
+    """A commit that was not tested has no failing case either."""
+    spoil(evidence)
+    code, said = compare(tmp_path, evidence)
+    assert code == 1
+    assert word in said

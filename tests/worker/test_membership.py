@@ -1,0 +1,70 @@
+"""A worker's entry: patient with a service that is away, and careful with what the dead left."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from worker.client import Client
+from worker.membership import Membership
+from worker.messages import CONTRACT, Capabilities, CaseEvent, Outcome, Registration, encode
+from worker.spool import Spool
+
+
+class Impatient(threading.Event):
+    """Waits for nothing."""
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 - the base class's
+        return self.is_set()
+
+
+@pytest.fixture
+def leftover(tmp_path: Path) -> Path:
+    spool = Spool(tmp_path / "5.jsonl", 5, "lease")
+    spool.append(encode([CaseEvent(1, "t.py::1", 0, Outcome.PASSED)]))
+    spool.close()
+    return tmp_path / "5.jsonl"
+
+
+def enter(answer: Callable[[httpx.Request], httpx.Response], leftovers: list[Path]) -> bool:
+    client = Client("http://service", "secret", httpx.MockTransport(answer))
+    registration = Registration(CONTRACT, "w", "boot", "host", Capabilities(("cpu",)))
+    try:
+        return Membership(client, registration, Impatient()).enter(leftovers)
+    finally:
+        client.close()
+
+
+def test_a_service_that_is_away_for_hours_is_waited_for_and_gets_what_was_left(leftover: Path) -> None:
+    """However often it is asked in vain, the leftover is delivered before the worker registers."""
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.path.rpartition("/")[2])
+        if len(seen) <= 2000:
+            raise httpx.ConnectError("nobody there")
+        if seen[-1] == "batches":
+            return httpx.Response(200, json={"acknowledged": 1, "lease_s": 30.0, "stop": False})
+        return httpx.Response(200, json={"worker": 7, "heartbeat_s": 1.0})
+
+    assert enter(answer, [leftover])
+    assert seen[2000:] == ["batches", "register"]
+
+
+def test_a_leftover_that_the_service_breaks_over_is_given_up_in_the_end(leftover: Path) -> None:
+    """One bad spool does not keep a worker out for ever."""
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.url.path.rpartition("/")[2])
+        if seen[-1] == "batches":
+            return httpx.Response(500)
+        return httpx.Response(200, json={"worker": 7, "heartbeat_s": 1.0})
+
+    assert enter(answer, [leftover])
+    assert seen.count("batches") == 20
+    assert seen[-1] == "register"
