@@ -112,6 +112,7 @@ def test_fingerprint_sees_new_addresses_and_frozen_weights() -> None:
     network[0].bias.requires_grad_(False)
     frozen = wiring.fingerprint()
     network.load_state_dict({name: value.clone() for name, value in network.state_dict().items()}, assign=True)
+    wiring.refresh()
     assert len({before, frozen, wiring.fingerprint()}) == 3
 
 
