@@ -106,10 +106,10 @@ class NetworkReplay:
         self.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NetworkReplay:
-        return NetworkReplay(copy.deepcopy(self.network, memo), **asdict(self.options))
+        return type(self)(copy.deepcopy(self.network, memo), **asdict(self.options))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.network, asdict(self.options))
+        return _unpickled, (type(self), self.network, asdict(self.options))
 
     def report(self) -> Report:
         """Counts and retirements so far."""
@@ -286,8 +286,8 @@ def _in_several_processes() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def _unpickled(network: nn.Module, options: dict[str, Any]) -> NetworkReplay:
-    return NetworkReplay(network, **options)
+def _unpickled(kind: type[NetworkReplay], network: nn.Module, options: dict[str, Any]) -> NetworkReplay:
+    return kind(network, **options)
 
 
 def _first_cause(error: BaseException) -> str:
