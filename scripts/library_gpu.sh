@@ -57,6 +57,7 @@ PY
 }
 
 run_tests() { # ENVIRONMENT SECONDS REPORT
+    "$1/bin/python" -c 'import lightning; print("lightning", lightning.__version__)'
     timeout --kill-after=10 "$2" "$1/bin/python" -m pytest tests/library -m "$marker" -rs -q -p no:cacheprovider \
         --durations=20 "--junitxml=$out/$3"
 }
