@@ -283,6 +283,40 @@ def test_every_microbatch_matches_native(window: int, clear_after_forward: bool)
         assert compare(native, replayed) is None
 
 
+class Mixed(nn.Module):
+    """Several inputs, of several kinds; two outputs that want a gradient and one that does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, *, factor: float) -> dict[str, torch.Tensor]:
+        found = self.inner(x) * factor + y.sum(1, keepdim=True)
+        return {"found": found, "turned": found.t(), "best": found.argmax(1)}
+
+
+def test_inputs_and_outputs_of_all_kinds_match_native() -> None:
+    """Gradients of inputs too; they belong to the caller, as the outputs do."""
+
+    def gradients(replayed: bool) -> dict[str, torch.Tensor]:
+        torch.manual_seed(1)
+        network = Mixed().train()
+        replay = Rehearsal(network, strict=True)
+        if replayed:
+            replay.attach()
+        found = {}
+        for seed in range(4):
+            x, y = images(seed), images(seed + 9).requires_grad_()
+            outputs = network(x, y, factor=0.5)
+            assert not outputs["best"].requires_grad
+            (outputs["found"].square().mean() + outputs["turned"][1].sum()).backward()
+            found |= {f"y{seed}": y.grad, f"best{seed}": outputs["best"], f"turned{seed}": outputs["turned"].detach()}
+        assert replay.report().replayed == (3 if replayed else 0)
+        return found | {name: weight.grad for name, weight in network.named_parameters()}
+
+    assert compare(gradients(False), gradients(True)) is None
+
+
 def test_outputs_belong_to_the_caller(network: nn.Sequential, replay: NetworkReplay) -> None:
     """An output that is kept, viewed, detached or written to neither changes later nor changes anything."""
     kept = network(images(3))
