@@ -2,10 +2,11 @@
 
     python benchmarks/replay.py [--out replay.jsonl] [--quick] [--budget SECONDS] [--device cuda]
 
-It needs torch, lightning and graphreplay, and one CUDA device (with `--device cpu` the native way alone is run, to try
-the plumbing). Each case runs in a process of its own and appends a line of JSON to `--out`. A later call leaves out
-what is there of the same machine, versions and graphreplay source, and tries again what failed. Ratios are of medians
-of rounds in one process, in which all ways have their turn. At the end it prints Markdown tables of all results.
+It needs torch, lightning and graphreplay, and one CUDA device (with `--device cpu` only the native way is run, to try
+the plumbing, and the host's share of a replay is timed). Each case runs in a process of its own and appends a line of
+JSON to `--out`. A later call leaves out what is there of the same machine, versions and graphreplay source, and tries
+again what failed. Ratios are of medians of rounds in one process, in which all ways have their turn. At the end it
+prints Markdown tables of all results.
 """
 
 from __future__ import annotations
@@ -37,17 +38,20 @@ QUICK_BUDGET_S = 165
 def cases(device: str, quick: bool) -> list[Case]:
     """What there is to measure, the most telling first."""
     if device == "cpu":
-        return [Case("speed", "fp32", 2, 64, ("native",)), Case("bits", "fp32", 2, 64, ("native",))]
+        alone = [Case(kind, "fp32", 2, 64, ("native",)) for kind in ("speed", "bits")]
+        return [*alone, Case("host", "fp32", 2, 64, ("graphreplay",))]
     if quick:
         return [
             Case("speed", "bf16", 2, 320, PEERS),
             Case("speed", "bf16", 8, 320, PEERS),
+            Case("host", "bf16", 2, 320, PEERS[1:]),
             Case("bits", "bf16", 8, 320, PEERS),
             *(Case("memory", "bf16", 8, 0, (way,)) for way in PEERS[:2]),
         ]
     sizes = ((2, 320), (8, 320), (16, 640))
     return [
         *(Case("speed", precision, count, size, PEERS) for count, size in sizes for precision in PRECISIONS),
+        Case("host", "bf16", 2, 320, PEERS[1:]),
         *(Case("bits", precision, 8, 320, PEERS) for precision in PRECISIONS),
         *(Case("memory", precision, 8, 0, (way,)) for precision in PRECISIONS for way in PEERS[:2]),
         Case("speed", "bf16", 8, 320, ("native", "graphreplay", "compile")),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from detector import Batch, Detector, batch_of, loss_of
@@ -17,6 +19,7 @@ from torch import nn
 
 from graphreplay import NetworkReplay
 from graphreplay.testing import compare
+from graphreplay.testing.rehearsal import Again, Rehearsal
 
 LAYOUTS = ((320, 320), (352, 320), (384, 384), (288, 320), (256, 256))
 _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
@@ -27,11 +30,11 @@ class Case:
     """One thing to measure.
 
     Attributes:
-        kind: `speed`, `bits` or `memory`.
+        kind: `speed`, `bits`, `memory` or `host`.
         precision: `fp32`, `fp16` (with a GradScaler) or `bf16`.
         count: Images in a batch.
         size: Their height and width in pixels.
-        ways: In which ways the network is run; native comes first.
+        ways: In which ways the network is run; native comes first, where it is there.
     """
 
     kind: str
@@ -74,7 +77,8 @@ def build(name: str, case: Case, device: str) -> Way:
     torch.manual_seed(0)
     network = Detector().to(device).train()
     if name == "graphreplay":
-        replay = NetworkReplay(network, strict=True).attach()
+        kind = NetworkReplay if device == "cuda" else Rehearsal
+        replay = kind(network, strict=True).attach()
         return Way(network, network, replay)
     if name == "make_graphed_callables":
         # A sample of its own: it would skip the copy of an input that is the sample itself.
@@ -150,6 +154,10 @@ def network_part(way: Way, case: Case, device: str) -> Callable[[], None]:
     return run
 
 
+# The profiler takes seconds for each, and these are what the tables hold a step against.
+PROFILED = ("native", "graphreplay")
+
+
 def speed(case: Case, device: str, quick: bool) -> dict[str, Any]:
     """Milliseconds of a whole step and of the network's part, in each way."""
     fits: dict[str, Fit] = {}
@@ -168,7 +176,7 @@ def speed(case: Case, device: str, quick: bool) -> dict[str, Any]:
         ready[name] = time.perf_counter() - start
         for _ in range(5):
             fit.step(batches.take())
-    rounds, steps = (7, 5) if quick else (15, 10)
+    rounds, steps = (7, 5) if quick else (11, 6)
     whole = {name: partial(wall, partial(_step, fit, batches), device, steps) for name, fit in fits.items()}
     found: dict[str, Any] = {"step_ms": in_turn(whole, rounds), "ready_s": ready, "recording_s": recording}
     if device == "cuda":
@@ -187,8 +195,8 @@ def _on_the_gpu(case: Case, fits: dict[str, Fit], batches: Rounds, rounds: int, 
         part()
     found: dict[str, Any] = {
         "part_ms": in_turn({name: partial(between_events, part, steps) for name, part in parts.items()}, rounds),
-        "part_busy_ms": {name: gpu_busy(part) for name, part in parts.items()},
-        "step_busy_ms": {name: gpu_busy(partial(_step, fit, batches)) for name, fit in fits.items()},
+        "part_busy_ms": {name: gpu_busy(parts[name]) for name in PROFILED if name in parts},
+        "step_busy_ms": {name: gpu_busy(partial(_step, fits[name], batches)) for name in PROFILED if name in fits},
     }
     replay = fits["graphreplay"].way.replay if "graphreplay" in fits else None
     return found | {"report": replay and replay.report().as_dict()}
@@ -254,10 +262,56 @@ def memory(case: Case, device: str, _quick: bool) -> dict[str, Any]:
     }
 
 
+def host(case: Case, device: str, quick: bool) -> dict[str, Any]:
+    """Microseconds of the host in a forward and in a backward of the network alone, with graphs that launch nothing.
+
+    So it is what a way adds around its two launches: checks, copies in and out, autograd's own work.
+    """
+    rounds, calls = (7, 50) if quick else (15, 100)
+    images, _ = batch_of(case.count, case.size, case.size, device, 0)
+    timed = {name: partial(_host_times, build(name, case, device), case, device, images, calls) for name in case.ways}
+    for run in timed.values():
+        run()
+    with _idle_graphs(device):
+        found = {name: [run() for _ in range(rounds)] for name, run in timed.items()}
+    return {
+        "host_us": {name: statistics.median(forward for forward, _ in times) for name, times in found.items()},
+        "host_backward_us": {
+            name: statistics.median(backward for _, backward in times) for name, times in found.items()
+        },
+    }
+
+
+def _host_times(way: Way, case: Case, device: str, images: torch.Tensor, calls: int) -> tuple[float, float]:
+    """The medians over `calls` forwards and backwards."""
+    forwards, backwards = [], []
+    for _ in range(calls):
+        start = time.perf_counter()
+        with region(case, device):
+            outputs = way.call(images)
+        middle = time.perf_counter()
+        gradients = [torch.empty_like(output) for output in outputs]
+        before = time.perf_counter()
+        torch.autograd.backward(outputs, gradients)
+        backwards.append(time.perf_counter() - before)
+        forwards.append(middle - start)
+        way.network.zero_grad(set_to_none=True)
+    # Kernels queue up behind the host; were the queue full, the host would wait.
+    synchronize(device)
+    return statistics.median(forwards) * 1e6, statistics.median(backwards) * 1e6
+
+
+def _idle_graphs(device: str) -> contextlib.AbstractContextManager[Any]:
+    return mock.patch.object(torch.cuda.CUDAGraph if device == "cuda" else Again, "replay", _launch_nothing)
+
+
+def _launch_nothing(_graph: object) -> None: ...
+
+
 def measure(case: Case, device: str, quick: bool) -> dict[str, Any]:
     """Measure one case."""
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = False
     # Only matters under torch.use_deterministic_algorithms, where it would cost a kernel for each allocation.
     torch.utils.deterministic.fill_uninitialized_memory = False
-    return {"speed": speed, "bits": bits, "memory": memory}[case.kind](case, device, quick)
+    return {"speed": speed, "bits": bits, "memory": memory, "host": host}[case.kind](case, device, quick)

@@ -17,6 +17,8 @@ The network's forward and backward alone, by CUDA events, against the sum of its
 _BITS = """\
 After 12 steps: losses, weights, buffers, momenta and scale against native's, in bits, stepping every batch and every
 second one. A peer's warm-up is undone before."""
+_HOST = """\
+Microseconds of the host in a forward and in a backward of the network alone, with graphs that launch nothing."""
 _MEMORY = """\
 The most memory reserved over five layouts (batch 8, 256 to 384 px, accumulation 2); each way in its own process."""
 
@@ -26,7 +28,7 @@ def tables(there: dict[str, Any], rows: Rows) -> str:
     done = [(case, row["result"]) for case, row in rows if "result" in row]
     missing = [f"- {case.id}: {row.get('error', 'not run yet')}" for case, row in rows if "result" not in row]
     told = ", ".join(f"{name} {value}" for name, value in there.items() if value is not None)
-    parts = [f"Measured on {told}.", *_speed(done), *_bits(done), *_memory(done)]
+    parts = [f"Measured on {told}.", *_speed(done), *_host(done), *_bits(done), *_memory(done)]
     return "\n\n".join([*parts, "Missing:\n\n" + "\n".join(missing)] if missing else parts)
 
 
@@ -86,6 +88,17 @@ def _part_row(case: Case, result: dict[str, Any]) -> list[str]:
         _ratio(ours, own),
         _number(busy["native"]),
     ]
+
+
+def _host(done: Rows) -> Iterable[str]:
+    lines = [
+        [_name(case), way, _number(result["host_us"][way], 0), _number(result["host_backward_us"][way], 0)]
+        for case, result in done
+        if case.kind == "host"
+        for way in case.ways
+    ]
+    yield _HOST
+    yield _table(("case", "way", "forward", "backward"), lines)
 
 
 def _bits(done: Rows) -> Iterable[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
@@ -15,6 +17,9 @@ from torch.utils.hooks import RemovableHandle
 # nn.Module offers no public question "has this module hooks?", hence these names.
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _REQUIRES_GRAD = attrgetter("requires_grad")
+# What nn.Module keeps for itself. `forward` stands on the root while it is replayed.
+_INTERNAL = frozenset(vars(nn.Module()))
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 # Closes the row of everything a network holds, so that a longer or shorter row differs in its last place at the latest.
 _END = {"": object()}
 
@@ -24,20 +29,38 @@ class Fingerprint:
     """What a recording has baked in.
 
     Attributes:
-        objects: The modules, weights and buffers. By identity: two weights may share one address.
+        objects: The modules, weights, buffers, and what else modules hold that is not plain. By identity: two weights
+            may share one address.
         addresses: Of the weights and buffers.
         wanting: Which of those that may want a gradient do.
+        attributes: The modules' own plain attributes, like a dropout's `p`, by value.
+        names: What those are called, module by module.
     """
 
     objects: list[object]
     addresses: list[int]
     wanting: list[bool]
+    attributes: list[tuple[object, ...]]
+    names: list[tuple[str, ...]]
 
     def equals(self, other: Fingerprint) -> bool:
         """Whether a recording made under `self` serves under `other`."""
         if self.addresses != other.addresses or self.wanting != other.wanting:
             return False
+        if self.names != other.names or not _equal(self.attributes, other.attributes):
+            return False
         return len(self.objects) == len(other.objects) and all(map(is_, self.objects, other.objects))
+
+
+def _equal(left: list[tuple[object, ...]], right: list[tuple[object, ...]]) -> bool:
+    try:
+        return left == right
+    except RuntimeError:  # a tensor came in a number's place: whether it equals one has no single answer
+        return False
+
+
+def _is_plain(value: object) -> bool:
+    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
 
 
 class Wiring:
@@ -72,27 +95,47 @@ class Wiring:
         self._filled = [*(store for store in stores if store), _END]
         # A scripted child has other mappings in their place, and a class may make a property of its training flag.
         self._values: Any = dict.values if all(isinstance(one, dict) for one in stores) else methodcaller("values")
+        self._other = _readers(attributes, lambda value: not _is_plain(value))
         self._held = list(self._now_held())
         self._handles = -1
         self._hooks: list[dict[int, object]] = []
         plain = all("training" in one for one in attributes)
         self._flags: Any = (itemgetter("training"), attributes) if plain else (attrgetter("training"), self.modules)
         self._training: tuple[bool, ...] = ()
-        self._fingerprint = Fingerprint([*self.modules, *self._tensors], *self._memory())
+        self._plain = _readers(attributes, _is_plain)
+        self._attributes = attributes
+        self._sizes = list(map(len, attributes))
+        objects = [*self.modules, *self._tensors, *self._now_other()]
+        names = [tuple(held) for held in attributes]
+        self._fingerprint = Fingerprint(objects, *self._memory(), self._now_plain(), names)
 
     def _now_held(self) -> chain[object]:
-        return chain.from_iterable(map(self._values, self._filled))
+        return chain(chain.from_iterable(map(self._values, self._filled)), self._now_other())
+
+    def _now_other(self) -> chain[object]:
+        return chain.from_iterable(chain.from_iterable(map(read, held) for read, held in self._other))
+
+    def _now_plain(self) -> list[tuple[object, ...]]:
+        return list(chain.from_iterable(map(read, held) for read, held in self._plain))
 
     def _memory(self) -> tuple[list[int], list[bool]]:
         return list(map(torch.Tensor.data_ptr, self._tensors)), list(map(_REQUIRES_GRAD, self._differentiable))
 
     def refresh(self) -> None:
-        """Walk the tree again if a module, weight or buffer was added, removed or replaced since the last walk.
+        """Walk the tree again if a module, weight, buffer or attribute was added, removed or replaced since the last
+        walk; a plain attribute that has another value is left to the fingerprint.
 
         By identity: `==` of two tensors would compare their values.
         """
-        if any(self._empty) or not all(map(is_, self._now_held(), self._held)):
+        grown = any(self._empty) or list(map(len, self._attributes)) != self._sizes
+        if grown or not self._holds_the_same():
             self.walk()
+
+    def _holds_the_same(self) -> bool:
+        try:
+            return all(map(is_, self._now_held(), self._held))
+        except KeyError:  # an attribute was removed, and another one came in its place
+            return False
 
     def training(self) -> tuple[bool, ...]:
         """Each module's training flag; the same tuple as long as no flag changes."""
@@ -105,8 +148,13 @@ class Wiring:
         """What a recording made now bakes in; the same object as long as nothing changes. Call `refresh` before."""
         seen = self._fingerprint
         addresses, wanting = self._memory()
-        if addresses != seen.addresses or wanting != seen.wanting:
-            self._fingerprint = Fingerprint(seen.objects, addresses, wanting)
+        try:
+            attributes = self._now_plain()
+        except KeyError:  # one was removed, and another one came in its place
+            self.walk()
+            return self._fingerprint
+        if addresses != seen.addresses or wanting != seen.wanting or not _equal(attributes, seen.attributes):
+            self._fingerprint = Fingerprint(seen.objects, addresses, wanting, attributes, seen.names)
         return self._fingerprint
 
     def weights(self) -> list[tuple[str, nn.Parameter]]:
@@ -145,3 +193,20 @@ class Wiring:
             self._handles = RemovableHandle.next_id
             self._hooks = [attributes[name] for attributes in self._inner for name in _HOOKS]
         return any(self._hooks)
+
+
+def _readers(
+    attributes: list[dict[str, object]], wanted: Callable[[object], bool]
+) -> list[tuple[Callable[..., tuple[object, ...]], list[Any]]]:
+    """For each set of names that wanted attributes of a module have, what reads them and where from.
+
+    Modules of one class mostly have the same names, so that few readers serve all.
+    """
+    groups: defaultdict[tuple[str, ...], list[dict[str, object]]] = defaultdict(list)
+    for index, held in enumerate(attributes):
+        internal = _INTERNAL | {"forward"} if index == 0 else _INTERNAL
+        names = tuple(name for name, value in held.items() if name not in internal and wanted(value))
+        if names:
+            groups[names].append(held)
+    # `itemgetter` gives a tuple only for two names and more.
+    return [(itemgetter(*names, names[0]), held) for names, held in groups.items()]

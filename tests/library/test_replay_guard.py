@@ -28,6 +28,10 @@ class Scale(nn.Module):
         super().__init__()
         self.factor = nn.Parameter(torch.ones(1))
         self.register_buffer("shift", torch.zeros(4))
+        self.sizes = (1, 1)
+        self.rate = 1.0
+        self.notes: list[str] = []
+        self.offset = torch.zeros(1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * self.factor + self.shift
@@ -113,6 +117,16 @@ CHANGES: dict[str, Callable[[nn.Sequential], object]] = {
     "pre-hook": lambda net: net[2].register_forward_pre_hook(lambda *_: None),
     "backward-hook": lambda net: net[2].register_full_backward_hook(lambda *_: None),
     "backward-pre-hook": lambda net: net[2].register_full_backward_pre_hook(lambda *_: None),
+    "attribute": lambda net: setattr(net[1], "momentum", 0.5),
+    "attribute-in-a-tuple": lambda net: setattr(net[3], "sizes", (1, 2)),
+    "attribute-of-another-kind": lambda net: setattr(net[3], "rate", torch.ones(4)),
+    "attribute-that-is-an-object": lambda net: setattr(net[3], "notes", ["another"]),
+    "attribute-that-is-a-tensor": lambda net: setattr(net[3], "offset", torch.zeros(1)),
+    "attribute-added": lambda net: setattr(net[2], "slope", 0.1),
+    "attribute-removed": lambda net: delattr(net[3], "sizes"),
+    "attribute-in-place-of-another": lambda net: (delattr(net[3], "sizes"), setattr(net[3], "lengths", (1, 1))),
+    "object-in-place-of-another": lambda net: (delattr(net[3], "notes"), setattr(net[3], "words", [])),
+    "forward-of-a-child": lambda net: setattr(net[2], "forward", lambda x: x.relu()),
     "hook-by-hand": lambda net: assign(net[2]._forward_hooks, 0, lambda *_: None),
 }
 
@@ -132,6 +146,7 @@ def test_what_stays_is_replayed(network: nn.Sequential, replay: NetworkReplay) -
         for weight in network.parameters():
             weight.mul_(0.5)
     network.load_state_dict(twin(network))
+    network[1].momentum = float("0.1")
     handle = network.register_forward_hook(lambda *_: None)
     assert used_stale(network, replay)
     handle.remove()
@@ -281,6 +296,40 @@ def test_every_microbatch_matches_native(window: int, clear_after_forward: bool)
     states = trained(True, window, clear_after_forward)
     for native, replayed in zip(trained(False, window, clear_after_forward), states, strict=True):
         assert compare(native, replayed) is None
+
+
+class Mixed(nn.Module):
+    """Several inputs, of several kinds; two outputs that want a gradient and one that does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, *, factor: float) -> dict[str, torch.Tensor]:
+        found = self.inner(x) * factor + y.sum(1, keepdim=True)
+        return {"found": found, "turned": found.t(), "best": found.argmax(1)}
+
+
+def test_inputs_and_outputs_of_all_kinds_match_native() -> None:
+    """Gradients of inputs too; they belong to the caller, as the outputs do."""
+
+    def gradients(replayed: bool) -> dict[str, torch.Tensor]:
+        torch.manual_seed(1)
+        network = Mixed().train()
+        replay = Rehearsal(network, strict=True)
+        if replayed:
+            replay.attach()
+        found = {}
+        for seed in range(4):
+            x, y = images(seed), images(seed + 9).requires_grad_()
+            outputs = network(x, y, factor=0.5)
+            assert not outputs["best"].requires_grad
+            (outputs["found"].square().mean() + outputs["turned"][1].sum()).backward()
+            found |= {f"y{seed}": y.grad, f"best{seed}": outputs["best"], f"turned{seed}": outputs["turned"].detach()}
+        assert replay.report().replayed == (3 if replayed else 0)
+        return found | {name: weight.grad for name, weight in network.named_parameters()}
+
+    assert compare(gradients(False), gradients(True)) is None
 
 
 def test_outputs_belong_to_the_caller(network: nn.Sequential, replay: NetworkReplay) -> None:
