@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
@@ -14,6 +15,10 @@ Result = TypeVar("Result")
 # A graph whose capture failed stays alive to the end of the process: on torch up to 2.11 the pinned-memory allocator
 # keeps a filter that points into it (fixed by pytorch#180395).
 _abandoned: list[torch.cuda.CUDAGraph] = []
+
+# How many streams torch has; it hands them out in turn, so that two `Stream` objects may be one stream.
+_STREAMS = 32
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
 class Graph(Protocol):
@@ -32,7 +37,8 @@ class Recorder:
     warm-up runs on it too, so that cuBLAS takes its workspace for it from ordinary memory, before any capture.
     The pool is replaced when a capture failed, since its state is unknown then. Recordings made before keep theirs.
     Owned until the end: every graph, also those of recordings that were given up. Destroying one clears the cuBLAS
-    workspace of the whole stream, under the others (pytorch#193402), so all go together with the recorder.
+    workspace of the whole stream, under the others (pytorch#193402), so all go together with the recorder, and no two
+    recorders share a stream.
 
     Attributes:
         kind: The type of device that it captures on.
@@ -42,7 +48,8 @@ class Recorder:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device)
+        self.stream = _stream_of_its_own(device)
+        _recorders.add(self)
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._last: torch.cuda.Stream | None = None
@@ -117,6 +124,15 @@ class Recorder:
             pass
         self._pool = torch.cuda.graph_pool_handle()
         _finish_generator_capture(self.device)
+
+
+def _stream_of_its_own(device: torch.device) -> torch.cuda.Stream:
+    """A stream on which no other recorder captures, as long as there are that many."""
+    taken = {recorder.stream for recorder in _recorders if recorder.device == device}
+    streams = [torch.cuda.Stream(device)]
+    while streams[-1] in taken and len(streams) < _STREAMS:
+        streams.append(torch.cuda.Stream(device))
+    return streams[-1]
 
 
 def _finish_generator_capture(device: torch.device) -> None:

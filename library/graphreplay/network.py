@@ -188,7 +188,7 @@ class NetworkReplay:
             if entry.sightings < self.options.sightings:
                 return "observed"
             self._record(entry, recorder, tensors, native)
-        return entry.recording or Label(entry.retired).value
+        return _recording_or_cause_of(entry)
 
     def _record(
         self, entry: Entry, recorder: Recorder, tensors: list[torch.Tensor], native: Callable[..., Any]
@@ -272,6 +272,12 @@ class NetworkReplay:
         else:
             Sighting(entry, outputs, self._backwards)
         return result
+
+
+def _recording_or_cause_of(entry: Entry) -> Recording | str:
+    if entry.recording is None:
+        return Label(entry.retired).value
+    return "unused-hooked" if entry.recording.has_hooks_in_vain() else entry.recording
 
 
 def _require_recordable(network: object) -> None:

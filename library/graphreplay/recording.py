@@ -23,6 +23,7 @@ from graphreplay.structure import Node, flatten, rebuild
 from graphreplay.wiring import Fingerprint, Wiring
 
 _HOOKS = attrgetter("_backward_hooks")
+_LATE_HOOKS = attrgetter("_post_accumulate_grad_hooks")
 
 
 class _Shim(nn.Module):
@@ -123,8 +124,11 @@ class Recording:
     def __post_init__(self) -> None:
         self.wanted = [tensor.requires_grad for tensor in self.inputs]
         self._dense = [form.is_dense() for form in self.forms]
+        given = self.gradients[len(self.gradients) - len(self.weights) :]
+        self._unused = [weight for weight, gradient in zip(self.weights, given, strict=True) if gradient is None]
         self._handles = -1
         self._hooked = False
+        self._hooked_in_vain = False
 
     def serves(self, now: Fingerprint) -> bool:
         """Whether the network is what the recording has baked in."""
@@ -135,11 +139,22 @@ class Recording:
         return True
 
     def has_hooked_weights(self) -> bool:
-        """Whether a weight has hooks for its gradient. Looked up again when any hook was registered anywhere."""
-        if self._handles != RemovableHandle.next_id:
+        """Whether a weight has hooks for its gradient."""
+        self._look_for_hooks()
+        return self._hooked
+
+    def has_hooks_in_vain(self) -> bool:
+        """Whether a weight that gets no gradient has hooks for it. Autograd would call them all the same, with None,
+        since to it every weight takes part in a replay; natively such a weight does not."""
+        self._look_for_hooks()
+        return self._hooked_in_vain
+
+    def _look_for_hooks(self) -> None:
+        """Look again where any hook was registered anywhere since, or one may have been removed."""
+        if self._handles != RemovableHandle.next_id or self._hooked_in_vain:
             self._handles = RemovableHandle.next_id
             self._hooked = any(map(_HOOKS, self.weights))
-        return self._hooked
+            self._hooked_in_vain = any(_HOOKS(weight) or _LATE_HOOKS(weight) for weight in self._unused)
 
     def replay_forward(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Copy the inputs in, replay, and copy the outputs out. Call it without gradients."""

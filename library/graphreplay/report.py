@@ -32,7 +32,8 @@ class LayoutReport:
         recomputed: Backwards run natively behind a replayed forward, since the loss gave gradients of another form.
         native: Forwards run native, by cause: `observed`, `overlapping` (another forward awaited its backward),
             `gradients-held` (somebody kept gradients in memory that a replay would overwrite), `capturing` (the caller
-            captures a graph of its own), or a retirement's label.
+            captures a graph of its own), `unused-hooked` (a weight that gets no gradient has hooks for it, which a
+            replay would call), or a retirement's label.
     """
 
     layout: str

@@ -371,6 +371,24 @@ def test_weight_hook_gets_a_gradient_of_its_own(network: nn.Sequential, replay: 
     assert compare({"": copied}, {"": kept[0]}) is None
 
 
+@pytest.mark.parametrize("name", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_hook_of_a_weight_without_gradient_stays_silent(name: str) -> None:
+    """Natively autograd does not come to such a weight; a replay would, with None. Without the hook it goes on."""
+    network = Net().train()
+    network.register_parameter("spare", nn.Parameter(torch.ones(2)))
+    fired: list[object] = []
+    with Rehearsal(network) as replay:
+        for seed in range(6):
+            if seed == 2:
+                handle = getattr(network.spare, name)(fired.append)
+            if seed == 4:
+                handle.remove()
+            step(network, seed)
+    assert fired == []
+    assert replay.report().layouts[0].native == {"observed": 1, "unused-hooked": 2}
+    assert replay.report().replayed == 3
+
+
 def test_replay_retires_in_several_processes(network: nn.Sequential, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also without the callback. With a stand-in for the process group: only its size is asked for."""
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)

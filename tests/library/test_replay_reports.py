@@ -6,6 +6,7 @@ Those reports that `test_replay_traps.py`, `test_replay.py` and `test_padded_mus
 from __future__ import annotations
 
 import gc
+import random
 import threading
 from collections.abc import Callable, Iterator
 
@@ -162,6 +163,28 @@ class Remembering(Small):
         x = super().forward(x)
         self.aux = x.detach().mean()
         return x
+
+
+class Drawing(Small):
+    """Draws a factor on the host."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * random.uniform(0.5, 2.0)  # noqa: S311  # Nothing here is secret.
+
+
+def test_random_numbers_of_the_host_are_drawn_natively() -> None:
+    """They would be drawn once, at the capture; so the layout retires, and Python's stream goes on as natively."""
+    states = []
+    for replay in (False, True):
+        random.seed(5)
+        torch.manual_seed(3)
+        network = Drawing().cuda()
+        with watched(network, replay) as replaying:
+            for seed in range(6):
+                squares(network(batch(2, seed))).backward()
+        states.append(gradients(network) | {"python": torch.tensor(random.getstate()[1])})
+    require_equal(*states)
+    assert [one.label for one in replaying.report().retirements] == [Label.RANDOM]
 
 
 def test_result_left_on_the_module_is_right() -> None:
