@@ -176,7 +176,7 @@ def speed(case: Case, device: str, quick: bool) -> dict[str, Any]:
         ready[name] = time.perf_counter() - start
         for _ in range(5):
             fit.step(batches.take())
-    rounds, steps = (7, 5) if quick else (11, 6)
+    rounds, steps = (7, 5) if quick else (7, 20)
     whole = {name: partial(wall, partial(_step, fit, batches), device, steps) for name, fit in fits.items()}
     found: dict[str, Any] = {"step_ms": in_turn(whole, rounds), "ready_s": ready, "recording_s": recording}
     if device == "cuda":

@@ -194,15 +194,17 @@ class Indexed(torch.utils.data.Dataset):
 
 
 def pinning_loader() -> DataLoader[torch.Tensor]:
+    # Forked, since a spawned worker imports torch anew, which takes longer than the fit. They touch no GPU.
     return DataLoader(
         Indexed(),
         batch_sampler=list(growing_batches(16)),
         num_workers=2,
         pin_memory=True,
-        multiprocessing_context=multiprocessing.get_context("spawn"),
+        multiprocessing_context=multiprocessing.get_context("fork"),
     )
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fit_beside_workers_that_pin_memory_matches() -> None:
     """Recordings made in the middle of an epoch, while workers and the pin-memory thread are busy (LibreYOLO#681)."""
     scenario = small_scenario(16, "fp16", accumulate_grad_batches=2)
