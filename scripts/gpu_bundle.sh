@@ -1,6 +1,7 @@
 #!/bin/bash
 # Packs what a GPU machine without network needs for scripts/gpu_run.sh, into the ignored folder .gpu: the commit as a git
-# bundle, the application's wheels for Python 3.12 on Linux x86-64, and lightning 2.5.4 for the second host runtime.
+# bundle, the application's wheels for Python 3.12 on Linux x86-64, lightning 2.5.4 for the second host runtime, and pytest
+# for an image that lacks it; scripts/library_gpu.sh runs the library alone from the same folder.
 #
 #   scripts/gpu_bundle.sh [COMMIT]
 set -euo pipefail
@@ -9,7 +10,7 @@ make --silent setup
 uv=.tools/uv/bin/uv
 
 mkdir -p .gpu
-rm -rf .gpu/wheels .gpu/lightning-2.5.4
+rm -rf .gpu/wheels .gpu/lightning-2.5.4 .gpu/pytest
 git rev-parse "${1:-HEAD}" >.gpu/commit
 git branch --force gpu-run "$(cat .gpu/commit)"
 git bundle create --quiet .gpu/replaybench.bundle gpu-run
@@ -31,4 +32,5 @@ $uv export --quiet --frozen --no-dev --no-hashes --no-emit-project --no-annotate
     sed -e '/^#/d' -e 's/ *;.*//' | grep -v -i -E '^(tzdata|colorama|pywin32)' >.gpu/requirements.txt
 fetch .gpu/wheels $(cat .gpu/requirements.txt) uv==0.13.9
 fetch .gpu/lightning-2.5.4 lightning==2.5.4
+fetch .gpu/pytest pytest==9.2.0 pluggy==1.6.0 iniconfig==2.3.0 packaging pygments
 du -sh .gpu

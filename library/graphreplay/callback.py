@@ -20,7 +20,7 @@ _log = logging.getLogger("graphreplay")
 
 
 class ReplayCallback(Callback):
-    """Replays a network of the LightningModule during `fit`, and logs the report at its end.
+    """Replays a network of the LightningModule during `fit`, and logs the report once, at its end or failure.
 
     Nothing of it is saved in a checkpoint, and the module tree stays as it is.
 
@@ -40,11 +40,13 @@ class ReplayCallback(Callback):
         self._path = network
         self._options = options
         self.replay: NetworkReplay | None = None
+        self._running = False
 
     def setup(self, _trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the network, and refuse what cannot be recorded, before anything trains."""
         if stage == "fit":
             self.replay = NetworkReplay(_find(pl_module, self._path), **self._options)
+            self._running = True
 
     def on_fit_start(self, trainer: Trainer, _module: LightningModule) -> None:
         """Switch replay on."""
@@ -56,15 +58,21 @@ class ReplayCallback(Callback):
     def on_train_end(self, _trainer: Trainer, _module: LightningModule) -> None:
         """Switch it off, give the memory back, and log the report."""
         self._end()
-        _log.info("replay of this fit\n%s", self.report())
 
     def on_exception(self, _trainer: Trainer, _module: LightningModule, _exception: BaseException) -> None:
-        """Switch it off after a failed or interrupted fit."""
+        """Likewise after a failed or interrupted fit."""
         self._end()
 
+    def teardown(self, _trainer: Trainer, _module: LightningModule, stage: str) -> None:
+        """Likewise after a fit with nothing to train, which has no end of its own."""
+        if stage == "fit":
+            self._end()
+
     def _end(self) -> None:
-        if self.replay is not None:
+        if self.replay is not None and self._running:
+            self._running = False
             self.replay.close()
+            _log.info("replay of this fit\n%s", self.report())
 
     def report(self) -> Report:
         """What happened in the last fit."""

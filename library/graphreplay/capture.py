@@ -1,33 +1,58 @@
-"""One capture of CUDA work into a graph, and the way back out of a capture that failed."""
+"""Captures CUDA work of one device into graphs, orders their replays, and leads back out of a failed capture."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar
 
 import torch
+
+Result = TypeVar("Result")
 
 # A graph whose capture failed stays alive to the end of the process: on torch up to 2.11 the pinned-memory allocator
 # keeps a filter that points into it (fixed by pytorch#180395).
 _abandoned: list[torch.cuda.CUDAGraph] = []
 
+# How many streams torch has; it hands them out in turn, so that two `Stream` objects may be one stream.
+_STREAMS = 32
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+class Graph(Protocol):
+    """What a capture gives."""
+
+    def replay(self) -> None:
+        """Do the captured work again, on the current stream of the device it was captured on."""
+
 
 class Recorder:
     """Captures for one device, all on one stream and into one memory pool.
+
+    The device need not be the current one.
 
     What must stay constant: the stream. The pool's memory is reused between captures only on the same stream, and the
     warm-up runs on it too, so that cuBLAS takes its workspace for it from ordinary memory, before any capture.
     The pool is replaced when a capture failed, since its state is unknown then. Recordings made before keep theirs.
     Owned until the end: every graph, also those of recordings that were given up. Destroying one clears the cuBLAS
-    workspace of the whole stream, under the others (pytorch#193402), so all go together with the recorder.
+    workspace of the whole stream, under the others (pytorch#193402), so all go together with the recorder, and no two
+    recorders share a stream.
+
+    Attributes:
+        kind: The type of device that it captures on.
     """
+
+    kind = "cuda"
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device)
+        self.stream = _stream_of_its_own(device)
+        _recorders.add(self)
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._last: torch.cuda.Stream | None = None
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
@@ -40,24 +65,53 @@ class Recorder:
         finally:
             caller.wait_stream(self.stream)
 
-    @contextmanager
-    def capture(self, graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-        """Capture the block into `graph`. Call it on the capture stream.
+    def on_device(self) -> AbstractContextManager[object]:
+        """Make the device the current one for the block: a capture registers the current device's generator."""
+        return torch.cuda.device(self.device)
+
+    def wait(self) -> None:
+        """Wait until the device has finished."""
+        torch.cuda.synchronize(self.device)
+
+    def settle(self) -> None:
+        """Wait, and give cached memory back to the device: each stream and pool has a cache of its own."""
+        self.wait()
+        torch.cuda.empty_cache()
+
+    def is_capturing(self) -> bool:
+        """Whether the caller captures a graph of its own, on the device's current stream."""
+        if torch.cuda.current_device() == self.device.index:
+            return torch.cuda.is_current_stream_capturing()
+        with self.on_device():
+            return torch.cuda.is_current_stream_capturing()
+
+    def follow(self) -> None:
+        """Order what the caller does next behind the last replay, which may have run on another of its streams, in the
+        same memory."""
+        current = torch.cuda.current_stream(self.device)
+        if self._last is not None and self._last != current:
+            current.wait_stream(self._last)
+        self._last = current
+
+    def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
+        """Capture what `work` does, and return its result too. Call it on the capture stream.
 
         `torch.cuda.graph` is not used because it leaves the capture stream current when the end of a capture fails.
         The error mode is thread_local: in the global one the cudaHostAlloc of a DataLoader's pin-memory thread breaks
         the capture and kills that thread.
         """
+        graph = torch.cuda.CUDAGraph()
         self._graphs.append(graph)
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
-            yield
+            result = work()
         finally:
             try:
                 graph.capture_end()
             except RuntimeError:
                 self._abandon(graph)
                 raise
+        return graph, result
 
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
         """Bring allocator and random generator out of the state of capture, and go on with a fresh pool."""
@@ -70,6 +124,15 @@ class Recorder:
             pass
         self._pool = torch.cuda.graph_pool_handle()
         _finish_generator_capture(self.device)
+
+
+def _stream_of_its_own(device: torch.device) -> torch.cuda.Stream:
+    """A stream on which no other recorder captures, as long as there are that many."""
+    taken = {recorder.stream for recorder in _recorders if recorder.device == device}
+    streams = [torch.cuda.Stream(device)]
+    while streams[-1] in taken and len(streams) < _STREAMS:
+        streams.append(torch.cuda.Stream(device))
+    return streams[-1]
 
 
 def _finish_generator_capture(device: torch.device) -> None:

@@ -29,10 +29,13 @@ class StaticGradient:
     def __init__(self, form: TensorForm) -> None:
         size = tuple(1 if stride == 0 else length for length, stride in zip(form.shape, form.stride, strict=True))
         self._once = form._replace(shape=size).empty().zero_()
+        self._expanded = size != form.shape
         self.tensor = self._once.expand(form.shape)
 
     def slot(self, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Where to copy, and what."""
+        if not self._expanded:
+            return self._once, gradient
         return self._once, gradient.as_strided(self._once.shape, gradient.stride(), gradient.storage_offset())
 
 
@@ -44,17 +47,24 @@ class GradientMemory:
     """
 
     def __init__(self, buffers: Sequence[torch.Tensor]) -> None:
-        self.addresses = {buffer.untyped_storage().data_ptr(): buffer.untyped_storage()._cdata for buffer in buffers}
-        self._own = {storage: _uses(storage) for storage in self.addresses.values()}
+        storages = [buffer.untyped_storage() for buffer in buffers]
+        self.addresses = {storage.data_ptr(): storage._cdata for storage in storages}
+        del storages
+        self._storages = list(self.addresses.values())
+        self._own = self._uses()
+
+    def _uses(self) -> list[int]:
+        """How many tensors hold each storage; torch's own CUDA graph trees decide by it which outputs still live."""
+        return list(map(torch._C._storage_Use_Count, self._storages))
+
+    def lent(self) -> bool:
+        """Whether anybody holds a buffer beside the recording itself."""
+        return self._uses() != self._own
 
     def others_hold(self, live: Counter[int]) -> bool:
         """Whether somebody holds a buffer beside the recording itself and the `live` gradients, counted by storage."""
-        return any(_uses(storage) > own + live[storage] for storage, own in self._own.items())
-
-
-def _uses(storage: int) -> int:
-    """How many tensors hold the storage; torch's own CUDA graph trees decide by it which outputs are still alive."""
-    return torch._C._storage_Use_Count(storage)
+        uses = zip(self._storages, self._uses(), self._own, strict=True)
+        return any(now > own + live[storage] for storage, now, own in uses)
 
 
 def reclaim(parameters: Iterable[nn.Parameter], handed_out: Iterable[GradientMemory]) -> bool:
@@ -70,7 +80,9 @@ def reclaim(parameters: Iterable[nn.Parameter], handed_out: Iterable[GradientMem
         False where somebody else holds such memory too: a result of `torch.autograd.grad`, or a view of a `.grad`.
         Nothing was moved then, and nothing may be replayed.
     """
-    memories = list(handed_out)
+    memories = [memory for memory in handed_out if memory.lent()]
+    if not memories:
+        return True
     owned = {address: storage for memory in memories for address, storage in memory.addresses.items()}
     held = [(gradient, storage) for gradient in _strided(parameters) if (storage := owned.get(_address(gradient)))]
     live = Counter(storage for _, storage in held)

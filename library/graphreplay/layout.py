@@ -9,7 +9,7 @@ import torch
 
 from graphreplay.errors import UnrecordableError
 from graphreplay.labels import Label
-from graphreplay.structure import Node, flatten
+from graphreplay.structure import Node, flatten_call
 
 # The caching allocator aligns to 512 bytes; a view into a batch may start anywhere, and cuDNN and the vectorised
 # reductions choose their kernels by alignment. So a static copy keeps the address modulo this.
@@ -40,6 +40,11 @@ class TensorForm(NamedTuple):
         """
         if any(stride == 0 and length > 1 for length, stride in zip(self.shape, self.stride, strict=True)):
             raise UnrecordableError(Label.STRUCTURE, f"{self} is an expanded tensor; call contiguous() on it")
+
+    def is_dense(self) -> bool:
+        """Whether `torch.empty_like` gives memory of this form: without gaps, from an aligned address on."""
+        model = torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+        return self.alignment == 0 and torch.empty_like(model).stride() == self.stride
 
     def empty(self) -> torch.Tensor:
         """Fresh memory of exactly this form; `empty_like` would change stride and alignment of a view."""
@@ -96,7 +101,7 @@ class Layout:
             UnrecordableError: An input is of a kind that cannot be taken apart.
         """
         tensors: list[torch.Tensor] = []
-        inputs = flatten((args, kwargs), tensors)
+        inputs = flatten_call(args, kwargs, tensors)
         forms = tuple(map(TensorForm.of, tensors))
         return cls(inputs, forms, AutocastForm.current(), training, _kernel_choice()), tensors
 

@@ -55,6 +55,9 @@ class NetworkReplay:
         >>> print(replay.report())
     """
 
+    # What captures and replays. Only the tests of this package put another one in.
+    recorder_type: type[Recorder] = Recorder
+
     def __init__(self, network: nn.Module, **options: Any) -> None:
         _require_recordable(network)
         self.network = network
@@ -66,7 +69,6 @@ class NetworkReplay:
         self._turn: weakref.ref[Turn] | None = None
         self._lent: set[GradientMemory] = set()
         self._backwards = Backwards(self._retire_overlapping)
-        self._stream: torch.cuda.Stream | None = None
         self._final: Label | None = None
 
     def attach(self) -> NetworkReplay:
@@ -87,8 +89,11 @@ class NetworkReplay:
         All graphs go at once, after the GPU has finished: see `Recorder` on what destroying one of them does.
         """
         self.detach()
+        self._discard()
+
+    def _discard(self) -> None:
         if self._recorder is not None:
-            torch.cuda.synchronize(self._recorder.device)
+            self._recorder.wait()
         for entry in self._ledger.entries.values():
             entry.recording = None
         self._lent.clear()
@@ -101,10 +106,10 @@ class NetworkReplay:
         self.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NetworkReplay:
-        return NetworkReplay(copy.deepcopy(self.network, memo), **asdict(self.options))
+        return type(self)(copy.deepcopy(self.network, memo), **asdict(self.options))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self.network, asdict(self.options))
+        return _unpickled, (type(self), self.network, asdict(self.options))
 
     def report(self) -> Report:
         """Counts and retirements so far."""
@@ -139,6 +144,7 @@ class NetworkReplay:
             return self._watched(None, native(*args, **kwargs))
         served = self._recording_or_cause(entry, recorder, tensors, native)
         if isinstance(served, Recording):
+            recorder.follow()
             return self._replay(entry, served, tensors)
         entry.native[served] += 1
         return self._watched(entry, native(*args, **kwargs))
@@ -153,12 +159,15 @@ class NetworkReplay:
             raise UnrecordableError(self._final)
         self._wiring.refresh()
         device = self._wiring.device()
-        if device is None or device.type != "cuda":
+        if device is None or device.type != self.recorder_type.kind:
             raise UnrecordableError(Label.DEVICE, f"its weights are on {device}")
         if self._wiring.hooked():
             raise UnrecordableError(Label.HOOKS)
         if self._recorder is None or self._recorder.device != device:
-            self._recorder = Recorder(device)
+            if _in_several_processes():
+                raise UnrecordableError(Label.DISTRIBUTED)
+            self._discard()
+            self._recorder = self.recorder_type(device)
         return self._recorder
 
     def _recording_or_cause(
@@ -170,22 +179,23 @@ class NetworkReplay:
         turn = None if self._turn is None else self._turn()
         if turn is not None and not turn.spent:
             return "overlapping"
-        if torch.cuda.is_current_stream_capturing():
+        if recorder.is_capturing():
             return "capturing"
         if not reclaim(self._wiring.parameters(), self._lent):
             return "gradients-held"
         self._lent.clear()
-        if entry.recording is None or entry.recording.fingerprint != self._wiring.fingerprint():
+        if entry.recording is None or not entry.recording.serves(self._wiring.fingerprint()):
             if entry.sightings < self.options.sightings:
                 return "observed"
             self._record(entry, recorder, tensors, native)
-        return entry.recording or Label(entry.retired).value
+        return _recording_or_cause_of(entry)
 
     def _record(
         self, entry: Entry, recorder: Recorder, tensors: list[torch.Tensor], native: Callable[..., Any]
     ) -> None:
         """Make the entry's recording, or retire it."""
         entry.recording = None
+        self._wiring.walk()
         try:
             self._require_layout(entry, recorder.device)
             entry.recording = record(
@@ -219,24 +229,19 @@ class NetworkReplay:
             raise UnrecordableError(Label.STRUCTURE, f"an input is not on {device}")
         if any(tensor.device != device for tensor in self._wiring.tensors()):
             raise UnrecordableError(Label.DEVICE, f"a weight or buffer is not on {device}")
+        for name, buffer in self.network.named_buffers():
+            if buffer.requires_grad:
+                raise UnrecordableError(Label.CAPTURE, f"buffer {name} wants a gradient; make it an nn.Parameter")
         if entry.layout.uses(torch.bfloat16) and not has_bfloat16(device):
             raise UnrecordableError(Label.BF16)
 
     def _replay(self, entry: Entry, recording: Recording, tensors: list[torch.Tensor]) -> Any:
         """Replay the entry's forward; its backward follows through autograd."""
-        self._follow_stream(recording.device)
         turn = Turn(recording, entry.layout, self._wiring, partial(self._note_backward, entry))
         self._turn = weakref.ref(turn)
-        outputs = Replay.apply(turn, len(tensors), *tensors, *turn.weights)
+        outputs = Replay.apply(turn, len(tensors), *tensors, *recording.weights)
         entry.replayed += 1
         return rebuild(recording.node, outputs)
-
-    def _follow_stream(self, device: torch.device) -> None:
-        """Order this replay behind the last one, which may have run on another stream in the same memory."""
-        stream = torch.cuda.current_stream(device)
-        if self._stream is not None and self._stream != stream:
-            stream.wait_stream(self._stream)
-        self._stream = stream
 
     def _note_backward(self, entry: Entry, turn: Turn, fits: bool) -> None:
         """Take down a backward that reached a replayed forward, and whether the recorded one serves it."""
@@ -269,6 +274,12 @@ class NetworkReplay:
         return result
 
 
+def _recording_or_cause_of(entry: Entry) -> Recording | str:
+    if entry.recording is None:
+        return Label(entry.retired).value
+    return "unused-hooked" if entry.recording.has_hooks_in_vain() else entry.recording
+
+
 def _require_recordable(network: object) -> None:
     if not isinstance(network, nn.Module):
         raise OptionError(f"network={network!r} must be a torch.nn.Module")
@@ -276,8 +287,13 @@ def _require_recordable(network: object) -> None:
         raise OptionError(f"network is a compiled {type(network).__name__}; hand over the module it was made from")
 
 
-def _unpickled(network: nn.Module, options: dict[str, Any]) -> NetworkReplay:
-    return NetworkReplay(network, **options)
+def _in_several_processes() -> bool:
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def _unpickled(kind: type[NetworkReplay], network: nn.Module, options: dict[str, Any]) -> NetworkReplay:
+    return kind(network, **options)
 
 
 def _first_cause(error: BaseException) -> str:

@@ -16,15 +16,15 @@ from graphreplay.wiring import Wiring
 class Preservation:
     """The state of a network and of the random generators at one moment.
 
-    Holds copies of weights and buffers while a recording is made, so for that time the network is there twice.
+    The copies of weights and buffers are kept on the host: while a recording is made, the device's memory is scarce.
     """
 
     def __init__(self, wiring: Wiring, device: torch.device) -> None:
         self._device = device
         self._attributes = [(module, dict(vars(module))) for module in wiring.modules]
-        self._buffers = [(store, key, held, held.detach().clone()) for store, key, held in wiring.buffers()]
-        self._weights = [(held, held._version, held.detach().clone()) for held in wiring.parameters()]
-        self._cuda = torch.cuda.get_rng_state(device)
+        self._buffers = [(store, key, held, _on_host(held)) for store, key, held in wiring.buffers()]
+        self._weights = [(held, held._version, _on_host(held)) for held in wiring.parameters()]
+        self._random = random_state(device)
         self._cpu = torch.get_rng_state()
         self._python = random.getstate()
 
@@ -47,7 +47,7 @@ class Preservation:
 
     def draws_on_device(self) -> bool:
         """Whether the passes since then drew random numbers on the GPU."""
-        return not torch.equal(self._cuda, torch.cuda.get_rng_state(self._device))
+        return not torch.equal(self._random, random_state(self._device))
 
     def restore(self) -> None:
         """Put everything back."""
@@ -63,9 +63,26 @@ class Preservation:
                 # Writing raises the version counter, on which native backwards still to come rely.
                 if held._version != version:
                     held.copy_(copy)
-        torch.cuda.set_rng_state(self._cuda, self._device)
+        set_random_state(self._random, self._device)
         torch.set_rng_state(self._cpu)
         random.setstate(self._python)
+
+
+def random_state(device: torch.device) -> torch.Tensor:
+    """The state of the device's random generator."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_random_state(state: torch.Tensor, device: torch.device) -> None:
+    """Bring the device's random generator back to `state`."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state, device)
+    else:
+        torch.set_rng_state(state)
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu", copy=True)
 
 
 def _changes(before: dict[str, object], now: dict[str, object]) -> set[str]:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.utils.hooks import RemovableHandle
 
-from graphreplay.capture import Recorder, quiet_collector
+from graphreplay.capture import Graph, Recorder, quiet_collector
 from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import Demand, GradientMemory, StaticGradient
 from graphreplay.labels import Label
 from graphreplay.layout import Layout, TensorForm
 from graphreplay.preservation import preserved
 from graphreplay.structure import Node, flatten, rebuild
-from graphreplay.wiring import Wiring
+from graphreplay.wiring import Fingerprint, Wiring
+
+_HOOKS = attrgetter("_backward_hooks")
+_LATE_HOOKS = attrgetter("_post_accumulate_grad_hooks")
 
 
 class _Shim(nn.Module):
@@ -73,11 +78,30 @@ class Pass:
 class Recording:
     """One layout's graphs with the memory they read and write.
 
-    Must stay constant between replays: the addresses in `fingerprint`, and everything in the layout. Owned by the
+    Must stay constant between replays: everything in `fingerprint`, and everything in the layout. Owned by the
     recording and overwritten by its next replay: `inputs`, `outputs`, `incoming`, `gradients`. Outputs are handed out
     as copies; gradients are handed out as they are, except where `copied` says that two share memory, and
     `reclaim` moves the adopted ones away before the next replay.
     Torn down with the other recordings of its network, by the `Recorder`, which also holds the graphs.
+
+    Attributes:
+        device: Where it runs.
+        node: What remains of the outputs without their tensors.
+        inputs: What the forward reads.
+        outputs: What the forward writes.
+        forms: The forms of the outputs.
+        plain: Which outputs want no gradient.
+        incoming: The gradients of the outputs, which the backward reads; None for an output that gets none.
+        gradients: What the backward writes: for the inputs that want a gradient, then for the weights; None for what
+            the outputs with a gradient do not depend on.
+        copied: Which gradients are handed out as copies.
+        passes: The network, to run it natively where the recorded backward does not serve.
+        graphs: Forward and backward.
+        weights: The weights that want a gradient.
+        memory: The buffers of `gradients` that are not copied.
+        fingerprint: What of the network is baked in.
+        demand: The forms of the gradients of the outputs.
+        draws: Whether the forward draws random numbers.
     """
 
     device: torch.device
@@ -90,19 +114,55 @@ class Recording:
     gradients: tuple[torch.Tensor | None, ...]
     copied: frozenset[int]
     passes: Pass
-    graphs: tuple[torch.cuda.CUDAGraph, torch.cuda.CUDAGraph]
+    graphs: tuple[Graph, Graph]
+    weights: list[nn.Parameter]
     memory: GradientMemory
-    fingerprint: tuple[tuple[int, bool], ...] = ()
-    demand: Demand = ()
-    draws: bool = False
+    fingerprint: Fingerprint
+    demand: Demand
+    draws: bool
+
+    def __post_init__(self) -> None:
+        self.wanted = [tensor.requires_grad for tensor in self.inputs]
+        self._dense = [form.is_dense() for form in self.forms]
+        given = self.gradients[len(self.gradients) - len(self.weights) :]
+        self._unused = [weight for weight, gradient in zip(self.weights, given, strict=True) if gradient is None]
+        self._handles = -1
+        self._hooked = False
+        self._hooked_in_vain = False
+
+    def serves(self, now: Fingerprint) -> bool:
+        """Whether the network is what the recording has baked in."""
+        if self.fingerprint is not now:
+            if not self.fingerprint.equals(now):
+                return False
+            self.fingerprint = now
+        return True
+
+    def has_hooked_weights(self) -> bool:
+        """Whether a weight has hooks for its gradient."""
+        self._look_for_hooks()
+        return self._hooked
+
+    def has_hooks_in_vain(self) -> bool:
+        """Whether a weight that gets no gradient has hooks for it. Autograd would call them all the same, with None,
+        since to it every weight takes part in a replay; natively such a weight does not."""
+        self._look_for_hooks()
+        return self._hooked_in_vain
+
+    def _look_for_hooks(self) -> None:
+        """Look again where any hook was registered anywhere since, or one may have been removed."""
+        if self._handles != RemovableHandle.next_id or self._hooked_in_vain:
+            self._handles = RemovableHandle.next_id
+            self._hooked = any(map(_HOOKS, self.weights))
+            self._hooked_in_vain = any(_HOOKS(weight) or _LATE_HOOKS(weight) for weight in self._unused)
 
     def replay_forward(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Copy the inputs in, replay, and copy the outputs out."""
-        if self.inputs:
-            torch._foreach_copy_(self.inputs, [tensor.detach() for tensor in inputs])
+        """Copy the inputs in, replay, and copy the outputs out. Call it without gradients."""
+        _copy(self.inputs, inputs)
         self.graphs[0].replay()
-        outputs = [form.empty() for form in self.forms]
-        torch._foreach_copy_(outputs, self.outputs)
+        parts = zip(self.outputs, self.forms, self._dense, strict=True)
+        outputs = [torch.empty_like(static) if dense else form.empty() for static, form, dense in parts]
+        _copy(outputs, self.outputs)
         return outputs
 
     def replay_backward(self, gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
@@ -112,12 +172,21 @@ class Recording:
             for static, gradient in zip(self.incoming, gradients, strict=True)
             if static is not None and gradient is not None
         ]
-        torch._foreach_copy_([target for target, _ in slots], [source for _, source in slots])
+        _copy([target for target, _ in slots], [source for _, source in slots])
         self.graphs[1].replay()
-        return [
-            gradient if gradient is None else gradient.clone() if index in self.copied else gradient.detach()
-            for index, gradient in enumerate(self.gradients)
-        ]
+        # `data` is `detach` without the way through the dispatcher, at some hundred weights.
+        found = [gradient if gradient is None else gradient.data for gradient in self.gradients]
+        for index in self.copied:
+            found[index] = self.gradients[index].clone()  # type: ignore[union-attr]  # Only tensors are copied.
+        return found
+
+
+def _copy(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
+    """By one kernel for all where they allow it."""
+    if len(targets) == 1:
+        targets[0].copy_(sources[0])
+    elif targets:
+        torch._foreach_copy_(targets, sources)
 
 
 def record(
@@ -145,25 +214,26 @@ def record(
         UnrecordableError: The forward does something that a replay would not do again.
         Exception: Whatever the network raises while it is captured.
     """
-    with torch.cuda.device(recorder.device), quiet_collector(), preserved(wiring, recorder.device) as before:
+    with recorder.on_device(), quiet_collector(), preserved(wiring, recorder.device) as before:
         passes = Pass(wiring, native, layout)
         static = [_static_input(tensor, form) for tensor, form in zip(inputs, layout.tensors, strict=True)]
         versions = [tensor._version for tensor in static]
         torch.clear_autocast_cache()
         try:
+            # Before the warm-up too: what native passes have left in the cache of another stream is of no use to it.
+            recorder.settle()
             with recorder.on_stream():
                 incoming = _warm_up(passes, static, demand, warmup)
             draws = before.draws_on_device()
-            torch.cuda.synchronize(recorder.device)
-            torch.cuda.empty_cache()
+            recorder.settle()
             with recorder.on_stream():
-                recording = _capture(passes, recorder, static, incoming)
+                captured = _capture(passes, recorder, static, incoming)
         finally:
             torch.clear_autocast_cache()
         before.require_unchanged()
         if versions != [tensor._version for tensor in static]:
             raise UnrecordableError(Label.INPUT)
-        return replace(recording, fingerprint=wiring.fingerprint(), demand=demand, draws=draws)
+        return _recording(wiring, recorder, passes, static, incoming, captured, demand, draws=draws)
 
 
 def _static_input(tensor: torch.Tensor, form: TensorForm) -> torch.Tensor:
@@ -185,37 +255,72 @@ def _tensors(incoming: Sequence[StaticGradient | None]) -> list[torch.Tensor | N
     return [None if static is None else static.tensor for static in incoming]
 
 
+class _Captured(NamedTuple):
+    """What the captures left: the graphs, and the tensors in the memory they write."""
+
+    graphs: tuple[Graph, Graph]
+    node: Node
+    outputs: list[torch.Tensor]
+    plain: list[int]
+    gradients: tuple[torch.Tensor | None, ...]
+
+
 def _capture(
     passes: Pass, recorder: Recorder, inputs: list[torch.Tensor], incoming: list[StaticGradient | None]
-) -> Recording:
+) -> _Captured:
     """Capture forward and backward. The autograd graph between them is dropped, so that later captures in the pool
     reuse the memory of its activations; that is safe because only one forward at a time awaits its backward."""
-    forward, backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-    with recorder.capture(forward):
-        node, outputs = passes.forward(inputs)
+    outputs: list[torch.Tensor] = []
+
+    def run_forward() -> tuple[Node, list[torch.Tensor]]:
+        node, outputs[:] = passes.forward(inputs)
+        return node, outputs
+
+    def run_backward() -> tuple[torch.Tensor | None, ...]:
+        return passes.backward(inputs, outputs, _tensors(incoming))
+
+    forward, (node, _) = recorder.capture(run_forward)
     torch.clear_autocast_cache()
-    with recorder.capture(backward):
-        gradients = passes.backward(inputs, outputs, _tensors(incoming))
     kept = [output.detach() for output in outputs]
-    forms = [TensorForm.of(output) for output in kept]
+    plain = [index for index, output in enumerate(outputs) if not output.requires_grad]
+    backward, gradients = recorder.capture(run_backward)
+    return _Captured((forward, backward), node, kept, plain, gradients)
+
+
+def _recording(
+    wiring: Wiring,
+    recorder: Recorder,
+    passes: Pass,
+    inputs: list[torch.Tensor],
+    incoming: list[StaticGradient | None],
+    captured: _Captured,
+    demand: Demand,
+    *,
+    draws: bool,
+) -> Recording:
+    """Put it together. Call it when the autograd graph of the capture is gone: the uses of each buffer are counted."""
+    forms = [TensorForm.of(output) for output in captured.outputs]
     for form in forms:
         form.require_writable()
-    copied = _copied(gradients, sum(tensor.requires_grad for tensor in inputs), incoming)
-    plain = [index for index, output in enumerate(outputs) if not output.requires_grad]
-    lent = [one for index, one in enumerate(gradients) if one is not None and index not in copied]
+    copied = _copied(captured.gradients, sum(tensor.requires_grad for tensor in inputs), incoming)
+    lent = [one for index, one in enumerate(captured.gradients) if one is not None and index not in copied]
     return Recording(
         device=recorder.device,
-        node=node,
+        node=captured.node,
         inputs=inputs,
-        outputs=kept,
+        outputs=captured.outputs,
         forms=forms,
-        plain=plain,
+        plain=captured.plain,
         incoming=incoming,
-        gradients=gradients,
+        gradients=captured.gradients,
         copied=copied,
         passes=passes,
-        graphs=(forward, backward),
+        graphs=captured.graphs,
+        weights=[weight for _, weight in wiring.weights()],
         memory=GradientMemory(lent),
+        fingerprint=wiring.fingerprint(),
+        demand=demand,
+        draws=draws,
     )
 
 

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from graphreplay.errors import ReplayError
 from graphreplay.gradients import demand_of
 from graphreplay.layout import Layout
-from graphreplay.preservation import preserved
+from graphreplay.preservation import preserved, random_state, set_random_state
 from graphreplay.recording import Recording
 from graphreplay.wiring import Wiring
 
@@ -28,9 +28,8 @@ class Turn:
         self.recording = recording
         self.layout = layout
         self.wiring = wiring
-        self.weights = [weight for _, weight in wiring.weights()]
         self.on_backward = on_backward
-        self.random = torch.cuda.get_rng_state(recording.device) if recording.draws else None
+        self.random = random_state(recording.device) if recording.draws else None
         self.key = object()
         self.spent = False
 
@@ -49,13 +48,17 @@ class Turn:
         if not fits:
             return self._recompute(incoming)
         gradients = self.recording.replay_backward(incoming)
-        first = len(gradients) - len(self.weights)
-        for index, weight in enumerate(self.weights, start=first):
+        if self.recording.has_hooked_weights():
+            self._copy_for_hooks(gradients)
+        return gradients
+
+    def _copy_for_hooks(self, gradients: list[torch.Tensor | None]) -> None:
+        """A weight's hook may keep the tensor, and then nobody could move it in time (TransformerEngine#2937)."""
+        first = len(gradients) - len(self.recording.weights)
+        for index, weight in enumerate(self.recording.weights, start=first):
             kept = gradients[index]
             if weight._backward_hooks and kept is not None:
-                # A hook may keep the tensor, and then nobody could move it in time (TransformerEngine#2937).
                 gradients[index] = kept.clone()
-        return gradients
 
     def _recompute(self, incoming: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Run forward and backward natively, because the loss hands back gradients of another form than recorded.
@@ -65,7 +68,7 @@ class Turn:
         passes, inputs = self.recording.passes, self.recording.inputs
         with torch.enable_grad(), preserved(self.wiring, self.recording.device):
             if self.random is not None:
-                torch.cuda.set_rng_state(self.random, self.recording.device)
+                set_random_state(self.random, self.recording.device)
             torch.clear_autocast_cache()
             with self.layout.autocast.region():
                 _, outputs = passes.forward(inputs)
@@ -81,9 +84,9 @@ class Replay(torch.autograd.Function):
         """Replay the forward. `tensors` are the call's `inputs` tensors, then the weights that want a gradient."""
         ctx.set_materialize_grads(False)
         ctx.turn = turn
-        ctx.wanted = [tensor.requires_grad for tensor in tensors]
         outputs = turn.recording.replay_forward(tensors[:inputs])
-        ctx.mark_non_differentiable(*(outputs[index] for index in turn.recording.plain))
+        if turn.recording.plain:
+            ctx.mark_non_differentiable(*(outputs[index] for index in turn.recording.plain))
         return tuple(outputs)
 
     @staticmethod
@@ -91,4 +94,5 @@ class Replay(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         """Replay the backward, or recompute natively where the recording does not fit."""
         found = iter(ctx.turn.gradients(gradients))
-        return (None, None, *(next(found) if wanted else None for wanted in ctx.wanted))
+        of_inputs = [next(found) if wanted else None for wanted in ctx.turn.recording.wanted]
+        return (None, None, *of_inputs, *found)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 from graphreplay.labels import Label
 
@@ -29,7 +32,8 @@ class LayoutReport:
         recomputed: Backwards run natively behind a replayed forward, since the loss gave gradients of another form.
         native: Forwards run native, by cause: `observed`, `overlapping` (another forward awaited its backward),
             `gradients-held` (somebody kept gradients in memory that a replay would overwrite), `capturing` (the caller
-            captures a graph of its own), or a retirement's label.
+            captures a graph of its own), `unused-hooked` (a weight that gets no gradient has hooks for it, which a
+            replay would call), or a retirement's label.
     """
 
     layout: str
@@ -41,7 +45,7 @@ class LayoutReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A network's replay so far. `as_dict()` can be written as JSON.
+    """A network's replay so far. `write()` keeps it as JSON.
 
     Attributes:
         layouts: In the order of their first sighting.
@@ -78,6 +82,20 @@ class Report:
             "retirements": [asdict(one) | {"label": one.label.value} for one in self.retirements],
             "native": dict(self.native),
         }
+
+    def write(self, path: str | Path) -> None:
+        """Write `as_dict()` as JSON, all of it or, where that fails, nothing: what `path` held before stays then.
+
+        Raises:
+            OSError: The folder of `path` is missing or cannot be written to.
+        """
+        path = Path(path)
+        part = path.with_name(f"{path.name}.{os.getpid()}.part")
+        try:
+            part.write_text(json.dumps(self.as_dict(), indent=2) + "\n", encoding="utf-8")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
     def __str__(self) -> str:
         rows = [("layout", "recorded", "replayed", "recomputed", "native")]

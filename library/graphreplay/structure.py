@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,26 @@ class Node(NamedTuple):
 
 
 _TENSOR = Node("tensor", None)
+
+
+_NO_KEYWORDS = Node("dict", ())
+
+
+@lru_cache(maxsize=64)
+def _tensors_only(count: int) -> Node:
+    return Node("tuple", None, (Node("tuple", None, (_TENSOR,) * count), _NO_KEYWORDS))
+
+
+def flatten_call(args: tuple[object, ...], kwargs: dict[str, object], tensors: list[torch.Tensor]) -> Node:
+    """`flatten` of `(args, kwargs)`, with a short way for the usual call: some dense tensors and nothing else.
+
+    Raises:
+        UnrecordableError: See `flatten`.
+    """
+    if not kwargs and all(type(one) is torch.Tensor and one.layout is torch.strided for one in args):
+        tensors.extend(args)  # type: ignore[arg-type]  # All are tensors.
+        return _tensors_only(len(args))
+    return flatten((args, kwargs), tensors)
 
 
 def flatten(value: object, tensors: list[torch.Tensor]) -> Node:

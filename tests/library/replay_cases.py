@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from graphreplay import NetworkReplay, Report
+from graphreplay.testing import require_equal
 
 
 class Small(nn.Module):
@@ -31,9 +32,26 @@ class Small(nn.Module):
         return self.leave(x.mean((2, 3)))
 
 
+class TwoHeads(Small):
+    """Two outputs; the second has a weight of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = super().forward(x)
+        return x, self.second(x)
+
+
+def images(count: int, seed: int, size: int = 12) -> torch.Tensor:
+    """Images (count, 3, size, size) on the CPU, the same for the same seed."""
+    return torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
 def batch(count: int, seed: int, size: int = 12) -> torch.Tensor:
-    """Images (count, 3, size, size) on the GPU, the same for the same seed."""
-    return torch.rand(count, 3, size, size, generator=torch.Generator().manual_seed(seed)).cuda()
+    """The same on the GPU."""
+    return images(count, seed, size).cuda()
 
 
 def squares(output: torch.Tensor) -> torch.Tensor:
@@ -92,3 +110,44 @@ def snapshot(network: nn.Module, loss: torch.Tensor) -> dict[str, torch.Tensor]:
         if weight.grad is not None:
             state[f"gradient.{name}"] = weight.grad.detach().clone()
     return state | {"loss": loss.detach().clone(), "random": torch.cuda.get_rng_state()}
+
+
+@contextlib.contextmanager
+def watched(network: nn.Module, replay: bool) -> Iterator[NetworkReplay]:
+    """Replay of the network where `replay` says so; else none, in the same words."""
+    replaying = NetworkReplay(network)
+    if replay:
+        replaying.attach()
+    yield replaying
+    replaying.close()
+
+
+def gradients(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the gradients that are there, by the weights' names."""
+    return {name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None}
+
+
+def require_all_equal(native: Sequence[dict[str, torch.Tensor]], replayed: Sequence[dict[str, torch.Tensor]]) -> None:
+    """Require equal bits at every step."""
+    for step, (left, right) in enumerate(zip(native, replayed, strict=True)):
+        require_equal(left, right, step)
+
+
+def require_same(native: Trace, replayed: Trace) -> None:
+    """Require equal bits after every microbatch."""
+    require_all_equal(native.states, replayed.states)
+
+
+def both(make: Callable[[], nn.Module], batches: list[torch.Tensor], **options: object) -> Trace:
+    """Train natively, natively again, and replayed; require equal bits after every microbatch."""
+    replay_options = options.pop("options", None)
+    native = train(make, batches, replay=False, **options)
+    require_same(native, train(make, batches, replay=False, **options))
+    replayed = train(make, batches, replay=True, options=replay_options, **options)
+    require_same(native, replayed)
+    return replayed
+
+
+def by_index(tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors by names, as comparisons take them."""
+    return {str(index): tensor for index, tensor in enumerate(tensors)}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import logging
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from torch import nn
+from torch.utils.data import DataLoader
 
 import graphreplay.capability
 from graphreplay import Label, NetworkReplay, ReplayCallback, RetiredError, capture_network
@@ -156,6 +160,101 @@ def test_fit_that_fails_gives_the_network_back() -> None:
     with pytest.raises(LookupError):
         fit(scenario, replay=True)
     assert "forward" not in vars(modules[0].network)
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.message.startswith("replay of this fit")]
+
+
+class Interrupted(ReferenceModule):
+    """Fails in its second step."""
+
+    def training_step(self, batch: object, index: int) -> torch.Tensor:
+        if index == 1:
+            raise LookupError("no target")
+        return super().training_step(batch, index)
+
+
+@pytest.mark.parametrize(
+    ("module", "epochs", "native"),
+    [(ReferenceModule, 1, {"device": 2}), (Interrupted, 1, {"device": 1}), (ReferenceModule, 0, {})],
+    ids=["to-its-end", "failed", "nothing-to-train"],
+)
+def test_report_is_logged_once_for_a_fit(
+    caplog: pytest.LogCaptureFixture, module: type[ReferenceModule], epochs: int, native: dict[str, int]
+) -> None:
+    """With all counts, however the fit ends, and again for the next fit."""
+    callback = ReplayCallback("network")
+    for _ in range(2):
+        caplog.clear()
+        trainer = Trainer(
+            accelerator="cpu", max_epochs=epochs, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False, callbacks=[callback],
+        )  # fmt: skip
+        model = module()
+        fails = pytest.raises(LookupError) if module is Interrupted else contextlib.nullcontext()
+        with caplog.at_level(logging.INFO, "graphreplay"), fails:
+            trainer.fit(model, DataLoader(reference_batches(SHAPES, 2), batch_size=None))
+        (message,) = logged(caplog)
+        assert message == f"replay of this fit\n{callback.report()}"
+        assert callback.report().native == native
+        assert "forward" not in vars(model.network)
+
+
+class InInit(ReferenceModule):
+    """Switches replay on in the one line that needs no callback."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replay = capture_network(self.network)
+
+
+class InConfigureModel(ReferenceModule):
+    """Likewise, where Lightning asks for large networks to be made. It asks again before each fit."""
+
+    def configure_model(self) -> None:
+        if not hasattr(self, "replay"):
+            self.replay = capture_network(self.network)
+
+
+@pytest.mark.parametrize("kind", [InInit, InConfigureModel])
+def test_one_line_leaves_the_module_as_it_was(kind: type[ReferenceModule], tmp_path: Path) -> None:
+    """Tree, state, optimizer, checkpoint, copies and pickles are those of the module without it."""
+
+    def fitted(made: ReferenceModule) -> Trainer:
+        torch.manual_seed(3)
+        trainer = Trainer(
+            accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(made, DataLoader(reference_batches(SHAPES, 2), batch_size=None))
+        return trainer
+
+    torch.manual_seed(2)
+    plain = ReferenceModule()
+    torch.manual_seed(2)
+    module = kind()
+    fitted(plain).save_checkpoint(tmp_path / "plain.ckpt")
+    fitted(module).save_checkpoint(tmp_path / "replayed.ckpt")
+    assert module.replay.report().native == {"device": 2}
+    assert [name for name, _ in module.named_modules()] == [name for name, _ in plain.named_modules()]
+    assert compare(plain.state_dict(), module.state_dict()) is None
+    native, replayed = (torch.load(tmp_path / f"{name}.ckpt", weights_only=True) for name in ("plain", "replayed"))
+    assert native.keys() == replayed.keys()
+    assert compare(native["state_dict"], replayed["state_dict"]) is None
+    assert repr(native["optimizer_states"]) == repr(replayed["optimizer_states"])
+
+    module.trainer = None
+    for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):  # noqa: S301  # Its own bytes.
+        assert twin.replay is not module.replay
+        assert twin.replay.network is twin.network
+        assert compare(twin.state_dict(), module.state_dict()) is None
+        twin.network(torch.rand(2, 3, 64, 64))
+        assert twin.replay.report().native == {}
+        with twin.replay:
+            twin.network(torch.rand(2, 3, 64, 64))
+        assert twin.replay.report().native == {"device": 1}
+    assert module.replay.report().native == {"device": 2}
 
 
 def test_fit_in_several_processes_is_retired() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -112,6 +114,7 @@ def test_fingerprint_sees_new_addresses_and_frozen_weights() -> None:
     network[0].bias.requires_grad_(False)
     frozen = wiring.fingerprint()
     network.load_state_dict({name: value.clone() for name, value in network.state_dict().items()}, assign=True)
+    wiring.refresh()
     assert len({before, frozen, wiring.fingerprint()}) == 3
 
 
@@ -220,3 +223,34 @@ def test_strict_ledger_raises_and_keeps_the_books() -> None:
 
 def test_every_label_has_a_reason() -> None:
     assert all(label.reason for label in Label)
+
+
+def test_readme_lists_every_label_once() -> None:
+    """With its scope, its meaning and the way out."""
+    lines = (Path(__file__).parents[2] / "library" / "README.md").read_text(encoding="utf-8").splitlines()
+    begin = lines.index("| label | scope | meaning | way out |") + 2
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[begin:])
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    assert sorted(row[0] for row in rows) == sorted(f"`{label.value}`" for label in Label)
+    assert {scope for row in rows for scope in row[1].split(", ")} == {"layout", "network"}
+    assert all(len(row) == 4 and all(row) for row in rows)
+
+
+def test_report_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(ReplayOptions())
+    ledger.retire(ledger.entry(layout(X)), Label.CAPTURE, "it asked for a number \N{EM DASH} once")
+    report, path = ledger.report(), tmp_path / "replay.json"
+    report.write(path)
+    report.write(str(path))
+    written = json.loads(path.read_text(encoding="utf-8"))
+    assert written == json.loads(json.dumps(report.as_dict()))
+    assert written["retirements"][0]["label"] == "capture-failed"
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        report.write(path)
+    assert json.loads(path.read_text(encoding="utf-8")) == written
+    assert list(tmp_path.iterdir()) == [path]

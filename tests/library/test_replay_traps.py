@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from replay_cases import Small, Trace, batch, squares, train
+from replay_cases import Small, TwoHeads, batch, both, by_index, require_same, squares, train
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -14,25 +14,6 @@ from graphreplay import Label, NetworkReplay, ReplayError, Report, RetiredError
 from graphreplay.testing import compare, require_equal
 
 pytestmark = pytest.mark.gpu
-
-
-def require_same(native: Trace, replayed: Trace) -> None:
-    for step, (left, right) in enumerate(zip(native.states, replayed.states, strict=True)):
-        require_equal(left, right, step)
-
-
-def by_index(tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {str(index): tensor for index, tensor in enumerate(tensors)}
-
-
-def both(make: Callable[[], nn.Module], batches: list[torch.Tensor], **options: object) -> Trace:
-    """Train natively, natively again, and replayed; require equal bits after every microbatch."""
-    replay_options = options.pop("options", None)
-    native = train(make, batches, replay=False, **options)
-    require_same(native, train(make, batches, replay=False, **options))
-    replayed = train(make, batches, replay=True, options=replay_options, **options)
-    require_same(native, replayed)
-    return replayed
 
 
 # Live gradients
@@ -236,18 +217,6 @@ def test_unused_weight_has_no_gradient() -> None:
     traced = both(Small, [batch(2, seed) for seed in range(4)])
     assert traced.report.replayed == 3
     assert "gradient.spare" not in traced.states[-1]
-
-
-class TwoHeads(Small):
-    """Two outputs; the second has a weight of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.second = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        x = super().forward(x)
-        return x, self.second(x)
 
 
 def test_output_without_gradient_leaves_its_weights_without() -> None:

@@ -75,7 +75,8 @@ class _Losses(Callback):
         self.values: list[torch.Tensor] = []
 
     def on_train_batch_end(self, _trainer: Trainer, _module: LightningModule, outputs: Any, *_: Any) -> None:
-        loss = outputs["loss"] if isinstance(outputs, Mapping) else outputs
+        # A step that returned no loss leaves an empty mapping.
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if loss is not None:
             self.values.append(loss.detach().clone())
 
