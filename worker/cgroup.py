@@ -43,8 +43,10 @@ class Group:
         if not killed:
             return ""
         peak = f"at its peak the group held {self.peak_mib} MiB" if self.peak_mib else "the peak is not known"
-        if self.limits.memory_mib and (self._count("memory.events", "oom") or self._number("memory.failcnt")):
-            return f"the limit of {self.limits.memory_mib} MiB (memory_mib) was reached; {peak}"
+        limit = self.limits.memory_mib
+        # The refusals of version 1 are not counted by every kernel; its peak is.
+        if limit and (self._count("memory.events", "oom") or self.peak_mib >= limit):
+            return f"the limit of {limit} MiB (memory_mib) was reached; {peak}"
         return f"the machine itself ran out of memory; {peak}"
 
     def refused_processes(self) -> int:

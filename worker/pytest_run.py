@@ -230,6 +230,7 @@ class _Process:
             output=output,
             limit_s=self._limit_s,
             out_of_memory=group.out_of_memory() if group else "",
+            lost=self._lines.lost > 0,
             notes=tuple(filter(None, notes)),
         )
 

@@ -62,7 +62,8 @@ class Names:
 class End:
     """How a process ended. ``why`` is set where the worker ended it: ``case-timeout``, ``silent``, ``cell-timeout``,
     ``stopped``; ``limit_s`` is the limit's value then. ``output`` is what it printed last, ``out_of_memory`` what the
-    kernel's out-of-memory killer did to it or to what it started, ``notes`` what else is to be told."""
+    kernel's out-of-memory killer did to it or to what it started, ``lost`` whether some of its events never came, and
+    ``notes`` what else is to be told."""
 
     exit_code: int | None
     signal: int | None
@@ -70,6 +71,7 @@ class End:
     output: str = ""
     limit_s: float = 0.0
     out_of_memory: str = ""
+    lost: bool = False
     notes: tuple[str, ...] = ()
 
     @property
@@ -212,6 +214,7 @@ class ProcessReport:
     def ended(self, end: End) -> list[Event]:
         """What is left to say when the process is gone: the case under way, the cases not observed, its end."""
         events: list[Event] = []
+        self.finished = self.finished and not end.lost  # What was lost may have been a case.
         if self.running is not None:
             events.append(self._interrupted(self.running, end))
         events += [self._case(key, Outcome.NOT_OBSERVED) for key in self.unobserved() if key != self.running]
@@ -283,7 +286,7 @@ class ProcessReport:
         said = last_words(end.output, end.exit_code)
         if self.finished:
             return said
-        missing = "ended without pytest's session end"
+        missing = "ended without pytest's session end" if not end.lost else "not all that it said has come"
         if not self.started and end.exit_code == 0:
             missing += ", and the plugin never spoke: is it switched off (-p no:replaybench_plugin)?"
         return f"{missing}: {said}" if said else missing

@@ -60,15 +60,15 @@ def arguments(view: View, hidden: Iterable[Path], env: Mapping[str, str]) -> lis
     """The words for bubblewrap that make the file system. ``hidden`` is never seen, wherever it lies, but for what the
     command is given of it."""
     concealed = set(_both([*map(Path, _NEVER), *hidden]))
-    mounts = {path: _bind("--ro-bind", path) for path in map(Path, _SYSTEM) if path.exists()}
-    mounts |= {mount.target: mount for mount in _temporary(view.temporary)}
+    private = {mount.target: mount for mount in _temporary(view.temporary)}
+    shown = {path: _bind("--ro-bind", path) for path in map(Path, _SYSTEM) if path.exists()}
     for path in sorted(_both([*view.readable, *_named(env), *_resolver(view)])):
-        if not _is_shown(path, mounts.keys(), concealed):
-            mounts[path] = _link(path) if path.is_symlink() else _bind("--ro-bind", path)
-    mounts |= {path: _bind("--bind", path) for path in _both(view.writable)}
-    masks = {path: _mask(path) for path in concealed if any(above in mounts for above in path.parents)}
+        if not _is_shown(path, shown.keys(), concealed | private.keys()):
+            shown[path] = _link(path) if path.is_symlink() else _bind("--ro-bind", path)
+    masks = {path: _mask(path) for path in concealed if any(above in shown for above in path.parents)}
+    mounts = masks | private | shown | {path: _bind("--bind", path) for path in _both(view.writable)}
     # A path's own mount comes before those below it, and what is given wins over what is concealed.
-    ordered = sorted((masks | mounts).values(), key=lambda mount: len(mount.target.parts))
+    ordered = sorted(mounts.values(), key=lambda mount: len(mount.target.parts))
     words = ["--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108 - its mount
     words += ["--tmpfs", "/run", *(word for mount in ordered for word in mount.words)]
     words += [word for path in _nodes(view) for word in ("--dev-bind-try", str(path), str(path))]
@@ -84,7 +84,7 @@ def _link(path: Path) -> _Mount:
 
 
 def _is_shown(path: Path, shown: Collection[Path], concealed: Collection[Path]) -> bool:
-    """Whether a path is there already: the nearest folder above it that is either shown or concealed is shown."""
+    """Whether a path is there already: of the folders above it that are shown or concealed, the nearest is shown."""
     return next((above in shown for above in (path, *path.parents) if above in shown or above in concealed), False)
 
 
