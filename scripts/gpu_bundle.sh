@@ -1,6 +1,7 @@
 #!/bin/bash
 # Packs what a GPU machine without network needs for scripts/gpu_run.sh, into the ignored folder .gpu: the commit as a git
-# bundle, the application's wheels for Python 3.12 on Linux x86-64, and lightning 2.5.4 for the second host runtime.
+# bundle, the application's wheels for Python 3.12 on Linux x86-64, lightning 2.5.4 for the second host runtime, and
+# bubblewrap where it is installed here, so that the tests run in a sandbox there too.
 #
 #   scripts/gpu_bundle.sh [COMMIT]
 set -euo pipefail
@@ -31,4 +32,5 @@ $uv export --quiet --frozen --no-dev --no-hashes --no-emit-project --no-annotate
     sed -e '/^#/d' -e 's/ *;.*//' | grep -v -i -E '^(tzdata|colorama|pywin32)' >.gpu/requirements.txt
 fetch .gpu/wheels $(cat .gpu/requirements.txt) uv==0.13.9
 fetch .gpu/lightning-2.5.4 lightning==2.5.4
+if command -v bwrap >/dev/null; then install -D "$(command -v bwrap)" .gpu/bin/bwrap; fi
 du -sh .gpu
