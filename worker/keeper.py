@@ -31,6 +31,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform.startswith("linux")
 _SWEEP_S = 10.0
 """How long processes that do not die of SIGKILL (in uninterruptible sleep) are waited for."""
+_TURN_S, _TURNS = 0.06, 6
 _TELL_S = 2.0
 """How long a sandbox that ended is listened to: its first process dies with it, and the pipe ends."""
 _OOM_SCORE = "500"
@@ -233,11 +234,13 @@ class _Keeper:
         return next((pid for pid in descendants(self.pid) if _inner(pid) == 2), self.pid)
 
     def _dump(self) -> None:
-        """Have every process that can do so print its stacks. All are killed next, so none is spared the signal."""
+        """Have every process that can do so print its stacks, the first ones in turn, since they write to one stream.
+        All are killed next, so none is spared the signal."""
         below = descendants(self.pid)
-        for pid in below[1:] if self.sandboxed else [self.pid, *below]:
+        for number, pid in enumerate(below[1:] if self.sandboxed else [self.pid, *below]):
             if _catches(pid, signal.SIGUSR1):
                 _signal(pid, signal.SIGUSR1)
+                time.sleep(_TURN_S if number < _TURNS else 0)
             else:
                 os.write(2, _sleeping(pid).encode())
 

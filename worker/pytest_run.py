@@ -25,7 +25,7 @@ from worker.seal import Opener
 
 MOST_PROCESSES = 8
 _POLL_S = 0.03
-_DUMP_S = 0.5
+_DUMP_S = 1.0
 _OUTPUT_FOR_A_CRASH = 64 << 10
 _EVENTS_LOST = 174
 _NO_EVENTS = re.compile(r"events cannot be written: .*")
