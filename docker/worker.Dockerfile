@@ -3,9 +3,10 @@
 #   docker build -f docker/worker.Dockerfile -t replaybench-worker .
 FROM python:3.13-slim-bookworm
 
-# A compiler, since some trees build extensions and torch.compile calls one.
+# A compiler, since some trees build extensions and torch.compile calls one; bubblewrap, which works only where the
+# container is allowed to make namespaces (docs/settings.md).
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends build-essential git openssh-client \
+    && apt-get install --yes --no-install-recommends bubblewrap build-essential git openssh-client \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 replaybench
 RUN pip install --no-cache-dir uv==0.13.9

@@ -1,7 +1,8 @@
 #!/bin/bash
 # Packs what a GPU machine without network needs for scripts/gpu_run.sh, into the ignored folder .gpu: the commit as a git
-# bundle, the application's wheels for Python 3.12 on Linux x86-64, lightning 2.5.4 for the second host runtime, and pytest
-# for an image that lacks it; scripts/library_gpu.sh runs the library alone from the same folder.
+# bundle, the application's wheels for Python 3.12 on Linux x86-64, lightning 2.5.4 for the second host runtime, pytest for
+# an image that lacks it, and bubblewrap where it is installed here, so that the tests run in a sandbox there too;
+# scripts/library_gpu.sh runs the library alone from the same folder.
 #
 #   scripts/gpu_bundle.sh [COMMIT]
 set -euo pipefail
@@ -33,4 +34,5 @@ $uv export --quiet --frozen --no-dev --no-hashes --no-emit-project --no-annotate
 fetch .gpu/wheels $(cat .gpu/requirements.txt) uv==0.13.9
 fetch .gpu/lightning-2.5.4 lightning==2.5.4
 fetch .gpu/pytest pytest==9.2.0 pluggy==1.6.0 iniconfig==2.3.0 packaging pygments
+if command -v bwrap >/dev/null; then install -D "$(command -v bwrap)" .gpu/bin/bwrap; fi
 du -sh .gpu

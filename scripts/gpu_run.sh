@@ -17,7 +17,7 @@ mkdir -p "$out"
 # The application, in an environment of its own: its wheels first, then what the image has.
 site=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 python3 -m pip install --quiet --disable-pip-version-check --no-index --no-deps --target "$work/uv" "$packed"/wheels/uv-*.whl
-export PATH=$work/uv/bin:$PATH UV_OFFLINE=1 UV_PYTHON_DOWNLOADS=never UV_CACHE_DIR=$work/uv-cache
+export PATH=$work/uv/bin:$packed/bin:$PATH UV_OFFLINE=1 UV_PYTHON_DOWNLOADS=never UV_CACHE_DIR=$work/uv-cache
 git clone --quiet --branch gpu-run "$packed/replaybench.bundle" "$work/checkout"
 uv venv --quiet --python "$(command -v python3)" "$work/app"
 uv pip install --quiet --python "$work/app" --no-index --no-deps "$packed"/wheels/*.whl

@@ -23,6 +23,7 @@ from worker import gpu
 from worker.attempt import Host
 from worker.boot_folder import BootFolder
 from worker.client import Client, ServiceError
+from worker.confinement import find_holds
 from worker.devices import DevicePool
 from worker.host_runtime import probe_hosts
 from worker.membership import Membership
@@ -108,6 +109,7 @@ class _Worker:
         self.stopping = threading.Event()
         self.client = Client(settings.service_url, settings.token)
         self.devices = gpu.inventory()
+        self.holds = find_holds(settings)
         self.hosts = probe_hosts(settings.host_runtimes)
         self.slots = max(len(self.devices), settings.cpu_slots)
         self.kinds = kinds(settings, self.devices)
@@ -154,6 +156,8 @@ class _Worker:
         attempts = self.attempts.dead()
         for folder in attempts:
             end_survivors(folder.path)
+            if self.holds.cgroups:
+                self.holds.cgroups.end(folder.path.name)
         for folder in [*spools, *attempts]:
             folder.remove()
         self.membership.beat_in_background()
@@ -166,6 +170,7 @@ class _Worker:
             spool=self.spools.path,
             heartbeat_s=self.membership.registered.heartbeat_s,
             stopping=self.stopping,
+            holds=self.holds,
         )
         pool = DevicePool(self.devices, settings.cache_dir / "devices")
         return Server(host, self.membership, pool, self.devices, self.slots)

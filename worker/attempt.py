@@ -18,10 +18,12 @@ from worker import gpu
 from worker.artifacts import upload
 from worker.checkout import check_out
 from worker.client import Client
+from worker.confinement import Box, Holds, install_cache, make_box
 from worker.delivery import Delivery
 from worker.device_check import DeviceChecks
 from worker.environment import for_tests
 from worker.errors import AttemptError, InfrastructureFault, Stopped
+from worker.limits import limits_of
 from worker.messages import (
     Assignment,
     AttemptEndedEvent,
@@ -39,6 +41,7 @@ from worker.overlay import Overlay, make_overlay
 from worker.pytest_run import Run, run_pytest
 from worker.runtime import Tools, built_runtime
 from worker.runtime_facts import Runtime, assert_is
+from worker.sandbox_view import View
 from worker.settings import Settings
 from worker.survivors import end_survivors
 
@@ -59,6 +62,7 @@ class Host:
     spool: Path
     heartbeat_s: float
     stopping: threading.Event
+    holds: Holds = field(default_factory=Holds)
     device_checks: DeviceChecks = field(default_factory=DeviceChecks)
 
 
@@ -143,6 +147,7 @@ class _Attempt:
             check_out(self.cell, self.host.settings.cache_dir, self.tree, self.stop)
         with self._timed("runtime"):
             runtime = self._runtime()
+        box = self._box(runtime, mounts)
         with self._timed("overlay"):
             overlay = make_overlay(
                 self.folder / "overlay",
@@ -152,13 +157,20 @@ class _Attempt:
                 tools=self.host.tools,
                 log=self.log,
                 stop=self.stop,
+                box=box,
+                cache=install_cache(self.host.settings.cache_dir, self.cell.url),
             )
-        self.delivery.send(self._environment(runtime, overlay))
-        run = self._run(overlay, mounts)
+        self.delivery.send(self._environment(runtime, overlay, box))
+        run = self._run(overlay, mounts, box)
         if runtime.cuda:
             with self._timed("device check"):
                 self.host.device_checks.assert_visible(
-                    overlay.python, runtime.interpreter, self.devices, env=run.env, stop=self.stop
+                    overlay.python,
+                    runtime.interpreter,
+                    self.devices,
+                    env=run.env,
+                    stop=self.stop,
+                    confinement=box.tests(run.env),
                 )
         if self.stop.is_set():
             raise Stopped("stopped")
@@ -193,7 +205,15 @@ class _Attempt:
         self.log.note(f"runtime {spec.id} ({runtime.origin}): {runtime.interpreter}")
         return runtime
 
-    def _environment(self, runtime: Runtime, overlay: Overlay) -> EnvironmentEvent:
+    def _box(self, runtime: Runtime, mounts: Mapping[str, Path]) -> Box:
+        limits = limits_of(self.cell.suite, self.host.holds.caps)
+        devices = tuple(device.uuid for device in self.devices)
+        view = View((), tuple(mounts.values()), devices=devices, network=self.cell.suite.network)
+        box = make_box(self.host.holds, limits, runtime, self.folder, view)
+        self.log.note(f"sandbox: {self.host.holds.sandbox.title}; limits: {box.facts['limits']}")
+        return box
+
+    def _environment(self, runtime: Runtime, overlay: Overlay, box: Box) -> EnvironmentEvent:
         record = {
             "host": platform.node(),
             "gpus": encode(self.devices),
@@ -206,10 +226,11 @@ class _Attempt:
             "tree": self.cell.tree,
             "probe_digest": self.cell.probe_digest,
             "origin": runtime.origin,
+            **box.facts,
         }
         return EnvironmentEvent(record)
 
-    def _run(self, overlay: Overlay, mounts: Mapping[str, Path]) -> Run:
+    def _run(self, overlay: Overlay, mounts: Mapping[str, Path], box: Box) -> Run:
         env = for_tests(
             os.environ,
             passed=self.host.settings.pass_env,
@@ -232,6 +253,7 @@ class _Attempt:
             stop=self.stop,
             send=self.delivery.send,
             running=self.delivery.running,
+            box=box,
         )
 
     @contextlib.contextmanager

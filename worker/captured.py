@@ -1,29 +1,36 @@
-"""What pytest had captured of a process that ended in the middle of a case.
+"""The channel between the worker and the plugin of one pytest process, beside the events' file.
 
-pytest points the descriptors 1 and 2 at temporary files without a name, so what a C library prints before it calls
-``exit`` goes with the process. The plugin hands these two files over as soon as capturing has begun, through a socket
-that it then closes; they are looked into only when the process did not come to its session's end. Nothing changes for
-the tests.
+Down it goes the key by which the plugin seals its lines. Up it come the files that pytest captures into: pytest points
+the descriptors 1 and 2 at temporary files without a name, so what a C library prints before it calls ``exit`` would go
+with the process. They are looked into only when the process did not come to its session's end, and for their size,
+which is a sign of life. The plugin closes the socket before any of the tests' own code runs; nothing changes for the
+tests.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 from typing import Self
+
+from worker.seal import KEY_BYTES
 
 _MOST = 16 << 10
 _NAMES = ("stdout", "stderr")
 
 
 class Captured:
-    """Receives the files of one process. ``child`` is the descriptor to pass on to it."""
+    """Hands the key to one process and receives its files. ``child`` is the descriptor to pass on to it."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
+        self._files: list[int] = []
         self.child = self._theirs.fileno()
+        self.key = secrets.token_bytes(KEY_BYTES)
+        self._ours.sendall(self.key)
 
     def __enter__(self) -> Self:
         return self
@@ -31,16 +38,24 @@ class Captured:
     def __exit__(self, *_: object) -> None:
         self._ours.close()
         self._theirs.close()
+        for file in self._files:
+            os.close(file)
+
+    def size(self) -> int:
+        """How much stands in the files."""
+        return sum(os.fstat(file).st_size for file in self._received())
 
     def texts(self) -> dict[str, bytes]:
         """The last of what stands in each of the files; nothing where none came, as with ``-s``."""
         found: dict[str, bytes] = {}
-        with contextlib.suppress(BlockingIOError):
-            _, files, _, _ = socket.recv_fds(self._ours, 1, len(_NAMES))
-            for name, file in zip(_NAMES, files, strict=False):
-                size = os.fstat(file).st_size
-                if text := os.pread(file, _MOST, max(0, size - _MOST)):
-                    found[name] = text
-            for file in files:
-                os.close(file)
+        for name, file in zip(_NAMES, self._received(), strict=False):
+            size = os.fstat(file).st_size
+            if text := os.pread(file, _MOST, max(0, size - _MOST)):
+                found[name] = text
         return found
+
+    def _received(self) -> list[int]:
+        if not self._files:
+            with contextlib.suppress(BlockingIOError):
+                self._files = socket.recv_fds(self._ours, 1, len(_NAMES))[1]
+        return self._files

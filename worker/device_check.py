@@ -12,7 +12,7 @@ from pathlib import Path
 
 from worker.errors import EnvironmentFault
 from worker.messages import Device
-from worker.process import run_kept
+from worker.process import FREE, Confinement, run_kept
 
 _CODE = """
 import json, torch
@@ -40,6 +40,7 @@ class DeviceChecks:
         *,
         env: Mapping[str, str],
         stop: threading.Event,
+        confinement: Confinement = FREE,
     ) -> None:
         """Refuse a runtime whose torch does not see the leased devices. ``python`` is the overlay's on ``runtime``.
 
@@ -49,7 +50,14 @@ class DeviceChecks:
         key = (runtime, tuple(device.uuid for device in devices))
         if not devices or key in self._seen:
             return
-        _, output = run_kept([str(python), "-c", _CODE], env=env, cwd=python.parent, stop=stop, timeout_s=_SECONDS)
+        _, output = run_kept(
+            [str(python), "-c", _CODE],
+            env=env,
+            cwd=python.parent,
+            stop=stop,
+            timeout_s=_SECONDS,
+            confinement=confinement,
+        )
         try:
             names = json.loads(output.strip().rsplit("\n", 1)[-1])
         except ValueError as error:

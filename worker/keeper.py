@@ -1,11 +1,15 @@
 """The tiny parent of a test process: sees that nothing of it is left alive, whatever dies.
 
-Run as ``python -I -S keeper.py GRACE -- COMMAND...``, standard library only. Standard input is the lifeline from the
-worker: a byte on it is an order, its end means that the worker died, and then everything is killed. Standard output
-carries one JSON line back when all is over. The command's output goes to the keeper's standard error.
+Run as ``python -I -S keeper.py ORDERS -- COMMAND...``, standard library only; ORDERS is the JSON form of ``Orders``.
+Standard input is the lifeline from the worker: a byte on it is an order, its end means that the worker died, and then
+everything is killed. Standard output carries one JSON line back when all is over. The command's output goes to the
+keeper's standard error.
 
 On Linux the keeper is a subreaper: whatever the command leaves behind, in its own session or not, becomes the keeper's
 child and is killed before the keeper ends. Elsewhere only the command's process group can be reached.
+
+Where the command is a sandbox, the keeper stays outside and sees all of it. The sandbox's first process writes down how
+the command ended, since bubblewrap's own exit code does not tell a signal from an exit.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import select
 import signal
 import sys
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -26,6 +31,22 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LINUX = sys.platform.startswith("linux")
 _SWEEP_S = 10.0
 """How long processes that do not die of SIGKILL (in uninterruptible sleep) are waited for."""
+_TURN_S, _TURNS = 0.06, 6
+_TELL_S = 2.0
+"""How long a sandbox that ended is listened to: its first process dies with it, and the pipe ends."""
+_OOM_SCORE = "500"
+"""Where the machine runs out of memory, the kernel takes the test process before the worker."""
+
+
+@dataclass
+class Orders:
+    """How to keep the command: seconds between TERM and KILL, the ``cgroup.procs`` files of the groups that it enters,
+    its resource limits by their names (``NOFILE``), and which word of it stands for the sandbox's status descriptor."""
+
+    grace: float = 0.0
+    doors: list[str] = field(default_factory=list)
+    rlimits: dict[str, int] = field(default_factory=dict)
+    status_at: int | None = None
 
 
 def _prctl(option: int, value: int) -> None:
@@ -33,7 +54,21 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _start(command: list[str]) -> int:
+def _limit(orders: Orders) -> None:
+    """Enter the groups and set the limits, in the process that becomes the command."""
+    for door in orders.doors:
+        Path(door).write_text("0")
+    for name, value in {"CORE": 0, **orders.rlimits}.items():
+        number = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(number)[1]
+        most = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(number, (most, most))
+    if _LINUX:
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
+
+
+def _start(command: list[str], orders: Orders) -> int:
     """Fork the command into a session of its own."""
     keeper = os.getpid()
     pid = os.fork()
@@ -47,14 +82,14 @@ def _start(command: list[str]) -> int:
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(2, 1)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        _limit(orders)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.execvp(command[0], command)  # noqa: S606 - no shell is the point
     except OSError as error:
-        os.write(2, f"{command[0]}: {error.strerror}\n".encode())
+        os.write(2, f"{error.filename or command[0]}: {error.strerror}\n".encode())
     finally:
         os._exit(127)
 
@@ -102,24 +137,70 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
+def _catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal; others would die of it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    caught = status.partition("SigCgt:")[2].split(maxsplit=1)
+    return bool(caught) and bool(int(caught[0], 16) >> (number - 1) & 1)
+
+
+def _sleeping(pid: int) -> str:
+    """What a process that cannot show its stacks is doing, by the kernel's word."""
+    found = []
+    for what in ("stat", "wchan"):
+        try:
+            found.append(Path(f"/proc/{pid}/{what}").read_text())
+        except OSError:
+            found.append("")
+    state = found[0].rpartition(")")[2].split()[:1]
+    return f"{_name(pid)} shows no stack; state {''.join(state) or '?'}, in {found[1].strip('0') or 'user code'}\n"
+
+
+def _inner(pid: int) -> int | None:
+    """The number of a process in the innermost namespace that it lives in."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    numbers = status.partition("NSpid:")[2].partition("\n")[0].split()
+    return int(numbers[-1]) if numbers else None
+
+
 class _Keeper:
-    def __init__(self, command: list[str], grace: float, wakeup: int) -> None:
-        self.grace = grace
+    def __init__(self, command: list[str], orders: Orders, wakeup: int) -> None:
+        self.grace = orders.grace
         self.wakeup = wakeup
         self.status: int | None = None
         self.kill_at: float | None = None
         self.lifeline = True
-        self.pid = _start(command)
+        self.ordered = self.broken = False
+        self.told: int | None = None
+        """The descriptor by which a sandbox tells the command's end, as long as it may."""
+        self.sandboxed = orders.status_at is not None
+        tell = -1
+        if orders.status_at is not None:
+            self.told, tell = os.pipe()
+            os.set_inheritable(tell, True)
+            command = [*command[: orders.status_at], str(tell), *command[orders.status_at + 1 :]]
+        self.pid = _start(command, orders)
+        if self.sandboxed:
+            os.close(tell)
 
     def wait(self) -> None:
         """Until the command has ended, by itself or by order."""
         while self.status is None:
             timeout = None if self.kill_at is None else max(0.0, self.kill_at - time.monotonic())
-            ready = select.select([self.wakeup, *([0] if self.lifeline else [])], [], [], timeout)[0]
+            told = [] if self.told is None else [self.told]
+            ready = select.select([self.wakeup, *([0] if self.lifeline else []), *told], [], [], timeout)[0]
             if self.wakeup in ready:
                 os.read(self.wakeup, 512)
             if 0 in ready:
                 self._obey(os.read(0, 512))
+            if self.told in ready:
+                self._listen()
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 self._kill_all()
                 self.kill_at = time.monotonic() + 0.2
@@ -129,12 +210,39 @@ class _Keeper:
         if not orders:
             self.lifeline = False
         if not orders or b"K" in orders:
-            self.kill_at = time.monotonic()
+            self.ordered, self.kill_at = True, time.monotonic()
         elif b"T" in orders:
-            _signal_group(self.pid, signal.SIGTERM)
-            self.kill_at = time.monotonic() + self.grace
+            _signal_group(self._group(), signal.SIGTERM)
+            self.ordered, self.kill_at = True, time.monotonic() + self.grace
         elif b"D" in orders:
-            _signal(self.pid, signal.SIGUSR1)
+            self._dump()
+
+    def _listen(self) -> None:
+        """Take the command's wait status from the sandbox's first process."""
+        assert self.told is not None  # noqa: S101 - it was ready
+        line = os.read(self.told, 64)
+        if line.strip().isdigit():
+            self.status = int(line)
+        os.close(self.told)
+        self.told = None
+
+    def _group(self) -> int:
+        """The process group of the command. In a sandbox that is its second process's; before there is one, nothing
+        has run that could want a word."""
+        if not self.sandboxed:
+            return self.pid
+        return next((pid for pid in descendants(self.pid) if _inner(pid) == 2), self.pid)
+
+    def _dump(self) -> None:
+        """Have every process that can do so print its stacks, the first ones in turn, since they write to one stream.
+        All are killed next, so none is spared the signal."""
+        below = descendants(self.pid)
+        for number, pid in enumerate(below[1:] if self.sandboxed else [self.pid, *below]):
+            if _catches(pid, signal.SIGUSR1):
+                _signal(pid, signal.SIGUSR1)
+                time.sleep(_TURN_S if number < _TURNS else 0)
+            else:
+                os.write(2, _sleeping(pid).encode())
 
     def _kill_all(self) -> None:
         _signal_group(self.pid, signal.SIGKILL)
@@ -150,17 +258,31 @@ class _Keeper:
                 return False
             if pid == 0:
                 return True
-            if pid == self.pid:
-                self.status = status
+            if pid == self.pid and self.status is None:
+                self._end(status)
+
+    def _end(self, status: int) -> None:
+        """The command is gone. Of a sandbox's own end the command's status counts, where it was told just before."""
+        if self.told is not None and select.select([self.told], [], [], _TELL_S)[0]:
+            self._listen()
+        if self.status is None:
+            self.status = status
+            self.broken = self.sandboxed and not self.ordered and os.WIFEXITED(status)
+
+    def _left(self) -> list[int]:
+        """What lives on below: of a sandbox whose command has ended, all but the sandbox's own two processes."""
+        found = descendants(os.getpid())
+        return [pid for pid in found if pid != self.pid and _inner(pid) != 1] if self.sandboxed else found
 
     def sweep(self) -> list[str]:
         """Kill what the command left behind. Their names."""
+        names = {pid: _name(pid) for pid in self._left()}
         _signal_group(self.pid, signal.SIGKILL)
-        names: dict[int, str] = {}
         deadline = time.monotonic() + _SWEEP_S
         while self._reap() and time.monotonic() < deadline:
-            for pid in descendants(os.getpid()):
+            for pid in self._left():
                 names.setdefault(pid, _name(pid))
+            for pid in descendants(os.getpid()):
                 _signal(pid, signal.SIGKILL)
             time.sleep(0.005)
         return list(names.values())
@@ -176,11 +298,16 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.set_inheritable(wakeup, False)
-    keeper = _Keeper(arguments[2:], float(arguments[0]), wakeup)
+    keeper = _Keeper(arguments[2:], Orders(**json.loads(arguments[0])), wakeup)
     keeper.wait()
     left = keeper.sweep()
     code = os.waitstatus_to_exitcode(keeper.status or 0)
-    report = {"exit": code if code >= 0 else None, "signal": -code if code < 0 else None, "left": left[:20]}
+    report = {
+        "exit": code if code >= 0 else None,
+        "signal": -code if code < 0 else None,
+        "left": left[:20],
+        "broken": keeper.broken,
+    }
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(report).encode() + b"\n")
 

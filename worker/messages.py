@@ -182,8 +182,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class SuiteSpec:
-    """A named pytest selection, as the tree's ``replaybench.toml`` declares it. Limits are in seconds. What a job asks
-    for beyond the declaration is ``selection`` and ``run``, the cell's number among its repetitions, from 1."""
+    """A named pytest selection, as the tree's ``replaybench.toml`` declares it. Limits are in seconds, MiB and counts;
+    0 is the worker's own limit, and no silent limit. Memory and processes are those of one pytest process with all that
+    it starts, a file's size and open files those of each process. What a job asks for beyond the declaration is
+    ``selection`` and ``run``, the cell's number among its repetitions, from 1."""
 
     name: str
     paths: tuple[str, ...]
@@ -196,6 +198,11 @@ class SuiteSpec:
     network: bool = False
     case_timeout_s: float = 300.0
     cell_timeout_s: float = 3600.0
+    silent_timeout_s: float = 0.0
+    memory_mib: int = 0
+    processes: int = 0
+    file_size_mib: int = 0
+    open_files: int = 0
     selection: Selection | None = None
     run: int = 1
 
@@ -309,8 +316,9 @@ class PhaseEvent:
 @dataclass(frozen=True)
 class EnvironmentEvent:
     """Where the result is made. ``record`` has the keys ``host``, ``gpus`` (list of Device data), ``driver``, ``cuda``,
-    ``python``, ``torch``, ``lightning``, ``packages`` (name to version), ``tree``, ``probe_digest`` and ``origin``
-    (``built`` or ``host``)."""
+    ``python``, ``torch``, ``lightning``, ``packages`` (name to version), ``tree``, ``probe_digest``, ``origin``
+    (``built`` or ``host``), ``sandbox`` (what the tests ran in, or why in none) and ``limits`` (what they were held to,
+    and by what)."""
 
     record: Mapping[str, Any]
     kind: Literal["environment"] = "environment"

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from worker.confinement import OPEN, Box
 from worker.errors import EnvironmentFault, build_fault
 from worker.output_log import OutputLog
-from worker.process import run_kept
+from worker.process import FREE, run_kept
 from worker.runtime import Tools
 from worker.runtime_facts import Runtime
 
@@ -38,8 +39,11 @@ def make_overlay(
     tools: Tools,
     log: OutputLog,
     stop: threading.Event,
+    box: Box = OPEN,
+    cache: Path | None = None,
 ) -> Overlay:
-    """Make the environment at ``folder`` and run the tree's install lines in it.
+    """Make the environment at ``folder`` and run the tree's install lines in it, which run the tree's own code: in the
+    box, where ``cache`` is what uv keeps for this repository's lines alone.
 
     Raises:
         EnvironmentFault: uv failed; its words are in the text.
@@ -48,10 +52,22 @@ def make_overlay(
     _make(folder, runtime)
     python = folder / "bin" / "python"
     env = tools.env() | {"UV_PYTHON_DOWNLOADS": "never"}
+    confinement = FREE
+    if install and cache is not None and box.sandboxed:
+        env |= {"UV_CACHE_DIR": str(cache), "UV_LINK_MODE": "copy"}
+        confinement = box.install(env, Path(tools.uv), cache)
     for line in install:
         log.note(f"install {line}")
         command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *_words(line)]
-        code, output = run_kept(command, env=env, cwd=tree, stop=stop, timeout_s=tools.timeout_s, on_output=log.feed)
+        code, output = run_kept(
+            command,
+            env=env,
+            cwd=tree,
+            stop=stop,
+            timeout_s=tools.timeout_s,
+            on_output=log.feed,
+            confinement=confinement,
+        )
         if code:
             raise build_fault(f"install line {line!r} failed: ", output)
     installed = metadata.distributions(path=[str(_site(folder, runtime))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import select
@@ -12,15 +13,35 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
-from worker.keeper import descendants
+from worker.keeper import Orders, descendants
+from worker.sandbox import STATUS
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _DRAIN_S = 2.0
+_LOOK_S = 0.01
 _DEAF_S = 5.0  # what a keeper takes at most to carry an order out; a test can stop it, and then it never does
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """What holds a command: the sandbox's words before it, the doors of its groups, and limits of each process."""
+
+    prefix: tuple[str, ...] = ()
+    doors: tuple[str, ...] = ()
+    rlimits: Mapping[str, int] = field(default_factory=dict)
+
+    def orders(self, grace_s: float) -> str:
+        """What the keeper is told."""
+        status_at = self.prefix.index(STATUS) if self.prefix else None
+        orders = Orders(grace_s, list(self.doors), dict(self.rlimits), status_at)
+        return json.dumps(dataclasses.asdict(orders))
+
+
+FREE = Confinement()
 
 
 @dataclass(frozen=True)
@@ -44,11 +65,21 @@ class KeptProcess:
         grace_s: float,
         on_output: Callable[[bytes], None],
         pass_fds: Sequence[int] = (),
+        confinement: Confinement = FREE,
     ) -> None:
         self._grace_s = grace_s
         self._deaf_at = float("inf")
         self._keeper = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_KEEPER), str(grace_s), "--", *command],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                str(_KEEPER),
+                confinement.orders(grace_s),
+                "--",
+                *confinement.prefix,
+                *command,
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -73,7 +104,7 @@ class KeptProcess:
         A keeper that has not carried an order out in time is ended with all that is below it, as by a kill.
 
         Raises:
-            InfrastructureFault: the keeper itself was ended by somebody else.
+            InfrastructureFault: the keeper itself was ended by somebody else, or the sandbox broke.
         """
         assert self._keeper.stdout is not None  # noqa: S101 - a pipe was asked for
         if not select.select([self._keeper.stdout], [], [], timeout)[0]:
@@ -88,6 +119,11 @@ class KeptProcess:
                 "it, or the out-of-memory killer, of which the kernel's log would tell"
             )
         status = json.loads(line)
+        if status["broken"]:
+            raise InfrastructureFault(
+                f"the sandbox ended with {status['exit']} before its command did; bwrap's words stand in the log. "
+                "Correct it, or set REPLAYBENCH_SANDBOX=off on this worker"
+            )
         return Ended(status["exit"], status["signal"], tuple(status["left"]))
 
     def _end_deaf(self) -> Ended:
@@ -97,6 +133,9 @@ class KeptProcess:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         self._keeper.wait()
+        deadline = time.monotonic() + _DEAF_S
+        while any(_lives(pid) for pid in below) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
         self._reader.join(_DRAIN_S)
         self._close()
         return Ended(None, signal.SIGKILL)
@@ -126,6 +165,14 @@ class KeptProcess:
         self._order(b"K")
 
 
+def _lives(pid: int) -> bool:
+    """Whether a process exists and is not only waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
+
+
 def run_kept(
     command: Sequence[str],
     *,
@@ -134,6 +181,7 @@ def run_kept(
     stop: threading.Event,
     timeout_s: float,
     on_output: Callable[[bytes], None] = lambda _: None,
+    confinement: Confinement = FREE,
 ) -> tuple[int, str]:
     """Run a command to its end. Its exit code (a signal's negative) and the last of its output.
 
@@ -147,7 +195,7 @@ def run_kept(
         kept.append(data)
         on_output(data)
 
-    process = KeptProcess(command, env=env, cwd=cwd, grace_s=1.0, on_output=take)
+    process = KeptProcess(command, env=env, cwd=cwd, grace_s=1.0, on_output=take, confinement=confinement)
     deadline = time.monotonic() + timeout_s
     reason: Exception | None = None
     while (ended := process.wait(0.1)) is None:

@@ -4,23 +4,28 @@ what a broken one did not observe."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from worker.captured import Captured
+from worker.cgroup import Group
+from worker.confinement import Box
 from worker.errors import InfrastructureFault
 from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, SuiteSpec
 from worker.output_log import OutputLog
 from worker.process import Ended, KeptProcess
-from worker.report import End, Key, Names, ProcessReport
+from worker.report import LIMITS, End, Key, Names, ProcessReport, last_words
+from worker.seal import Opener
 
 MOST_PROCESSES = 8
 _POLL_S = 0.03
-_DUMP_S = 0.5
+_DUMP_S = 1.0
 _OUTPUT_FOR_A_CRASH = 64 << 10
 _EVENTS_LOST = 174
 _NO_EVENTS = re.compile(r"events cannot be written: .*")
@@ -42,6 +47,7 @@ class Run:
     stop: threading.Event
     send: Callable[[Event], None]
     running: Callable[[str | None], None]
+    box: Box = field(default_factory=Box)
 
     def command(self) -> list[str]:
         """The command line of pytest."""
@@ -65,16 +71,23 @@ def run_pytest(run: Run) -> tuple[Cause, str]:
         for event in report.ended(end):
             run.send(event)
         run.running(None)
-        if end.why == "cell-timeout":
-            return Cause.TIMED_OUT, f"the cell's limit of {run.suite.cell_timeout_s:g} s ran out"
+        if end.why == "cell-timeout" or (end.why == "silent" and report.running is None):
+            return Cause.TIMED_OUT, end.limit
         if end.why == "stopped":
             return Cause.CANCELLED, "stopped"
         rest = report.rest()
         if not rest or not report.needs_fresh_process(end):
-            return Cause.FINISHED, ""
+            return Cause.FINISHED, _word(report, end)
         reason = _reason(report, end)
         run.log.note(f"{len(rest)} cases were not observed: a fresh process runs them ({reason})")
     return Cause.FINISHED, f"{len(rest or ())} cases were not observed after {MOST_PROCESSES} processes"
+
+
+def _word(report: ProcessReport, end: End) -> str:
+    """What there is to tell of a last process that ended as no result does."""
+    if end.why or end.signal is not None or not (said := last_words(end.output, end.exit_code)):
+        return "" if report.finished or end.why or report.observed else report.detail(end)
+    return f"pytest ended with exit code {end.exit_code}: {said}"
 
 
 def _keyword(suite: SuiteSpec) -> str:
@@ -92,7 +105,7 @@ def _reason(report: ProcessReport, end: End) -> str:
     if report.poisoned:
         return f"process {report.process} was poisoned: {report.poisoned[:200]}"
     if end.why:
-        return f"process {report.process} was ended at a case's limit"
+        return f"process {report.process} was ended: {end.limit}"
     if end.signal is not None:
         return f"process {report.process} was ended by signal {end.signal}"
     return f"process {report.process} ended with exit code {end.exit_code} in the middle"
@@ -112,6 +125,9 @@ class _Process:
         self._case_began = 0.0
         self._why = ""
         self._kill_at = float("inf")
+        self._limit_s = 0.0
+        self._alive_at = time.monotonic()
+        self._signs: tuple[int, int] = (0, 0)
 
     def run(self) -> End:
         mark = self._run.log.total
@@ -121,8 +137,10 @@ class _Process:
             selection = self._run.folder / f"select-{self._report.process}.json"
             selection.write_text(json.dumps(chosen), encoding="ascii")
             env["REPLAYBENCH_SELECT"] = str(selection)
-        self._events.touch()
-        with Captured() as captured, self._events.open("rb") as stream:
+        self._events.touch(mode=0o600)
+        env_in = self._run.box.opened(self._report.process, env)
+        with env_in as (confinement, group), Captured() as captured, self._events.open("rb") as stream:
+            self._lines = Opener(captured.key)
             process = KeptProcess(
                 self._run.command(),
                 env=env | {"REPLAYBENCH_CAPTURED": str(captured.child)},
@@ -130,14 +148,16 @@ class _Process:
                 grace_s=self._run.grace_s,
                 on_output=self._run.log.feed,
                 pass_fds=(captured.child,),
+                confinement=confinement,
             )
             while (ended := process.wait(_POLL_S)) is None:
-                self._take(stream.read())
+                self._take(_fresh(stream))
+                self._look_for_life(captured)
                 self._keep_limits(process)
-            self._take(stream.read())
+            self._take(_fresh(stream))
             if not self._report.finished and self._why != "stopped":
                 self._show(captured.texts())
-        return self._end(ended, mark)
+            return self._end(ended, mark, group)
 
     def _show(self, texts: Mapping[str, bytes]) -> None:
         """Add to the log what pytest would have shown of the output that it had captured."""
@@ -149,14 +169,21 @@ class _Process:
         """Hand on the whole lines of what the plugin has written since."""
         if not data:
             return
+        self._alive_at = time.monotonic()
         *lines, self._half_line = (self._half_line + data).split(b"\n")
-        for line in lines:
+        for line in filter(None, map(self._lines.open, lines)):
             for event in self._report.feed(line):
                 self._run.send(event)
         if self._report.running != self._case:
             self._case = self._report.running
             self._case_began = time.monotonic()
             self._run.running(self._report.running_name)
+
+    def _look_for_life(self, captured: Captured) -> None:
+        """An event is a sign of life, and so is output, be it captured by pytest."""
+        signs = (self._run.log.total, captured.size())
+        if signs != self._signs:
+            self._signs, self._alive_at = signs, time.monotonic()
 
     def _keep_limits(self, process: KeptProcess) -> None:
         now = time.monotonic()
@@ -168,20 +195,30 @@ class _Process:
             self._why = "stopped"
             process.terminate()
         elif now >= self._deadline:
-            self._dump_and_kill(process, "cell-timeout", now)
+            self._dump_and_kill(process, "cell-timeout", self._run.suite.cell_timeout_s, now)
         elif self._case is not None and now >= self._case_began + self._run.suite.case_timeout_s:
-            self._dump_and_kill(process, "case-timeout", now)
+            self._dump_and_kill(process, "case-timeout", self._run.suite.case_timeout_s, now)
+        elif 0 < self._run.suite.silent_timeout_s <= now - self._alive_at:
+            self._dump_and_kill(process, "silent", self._run.suite.silent_timeout_s, now)
 
-    def _dump_and_kill(self, process: KeptProcess, why: str, now: float) -> None:
-        self._why = why
+    def _dump_and_kill(self, process: KeptProcess, why: str, limit_s: float, now: float) -> None:
+        self._why, self._limit_s = why, limit_s
+        self._run.log.note(f"{LIMITS[why].format(f'{limit_s:g} s')}: the stacks of all threads follow")
         process.dump()
         self._kill_at = now + _DUMP_S
 
-    def _end(self, ended: Ended, mark: int) -> End:
+    def _end(self, ended: Ended, mark: int, group: Group | None) -> End:
         if ended.left:
             self._run.log.note(f"left behind and killed: {', '.join(ended.left)}")
         if self._why == "case-timeout" and self._report.running is None:
             self._why = ""  # The case came to its end after all, within the dump's moment.
+        notes = [self._lines.complaint]
+        if group and (refused := group.refused_processes()):
+            notes.append(
+                f"{refused} times no process or thread more was let in than {group.limits.processes} (processes)"
+            )
+        for note in filter(None, notes):
+            self._run.log.note(note)
         output = self._run.log.since(mark, _OUTPUT_FOR_A_CRASH)
         lost = _NO_EVENTS.search(output)
         if lost and ended.exit_code == _EVENTS_LOST and not self._report.finished:
@@ -191,5 +228,15 @@ class _Process:
             signal=ended.signal,
             why=self._why,
             output=output,
-            limit_s=self._run.suite.case_timeout_s,
+            limit_s=self._limit_s,
+            out_of_memory=group.out_of_memory() if group else "",
+            lost=self._lines.lost > 0,
+            notes=tuple(filter(None, notes)),
         )
+
+
+def _fresh(stream: BinaryIO) -> bytes:
+    """What was added to the events' file. One that a test has cut is read from its start: lines are known by number."""
+    if os.fstat(stream.fileno()).st_size < stream.tell():
+        stream.seek(0)
+    return stream.read()

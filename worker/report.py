@@ -28,6 +28,14 @@ EVIDENCE_BYTES = 64 << 10
 Key = tuple[str, int]
 """A case's key as pytest has it: node id, and occurrence among equal ids."""
 
+_SAID_BY = {
+    2: re.compile(r"^!+ .* !+$"),
+    3: re.compile(r"^INTERNALERROR> \S*(Error|Exception|Exit|Interrupt)\b|unexpected SystemExit"),
+    4: re.compile(r"^ERROR: |: error: "),
+    5: re.compile(r"^collected \d+ items? "),
+}
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+_MOST_SAID = 3
 _FATAL = re.compile(r"Fatal Python error: |^(?:Thread|Current thread) 0x", re.MULTILINE)
 
 
@@ -52,14 +60,32 @@ class Names:
 
 @dataclass(frozen=True)
 class End:
-    """How a process ended. ``why`` is set where the worker ended it: ``case-timeout``, ``cell-timeout``, ``stopped``.
-    ``output`` is what it printed last."""
+    """How a process ended. ``why`` is set where the worker ended it: ``case-timeout``, ``silent``, ``cell-timeout``,
+    ``stopped``; ``limit_s`` is the limit's value then. ``output`` is what it printed last, ``out_of_memory`` what the
+    kernel's out-of-memory killer did to it or to what it started, ``lost`` whether some of its events never came, and
+    ``notes`` what else is to be told."""
 
     exit_code: int | None
     signal: int | None
     why: str = ""
     output: str = ""
     limit_s: float = 0.0
+    out_of_memory: str = ""
+    lost: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def limit(self) -> str:
+        """The limit that ran out, its value and its key."""
+        return LIMITS.get(self.why, "").format(f"{self.limit_s:g} s")
+
+
+LIMITS = {
+    "case-timeout": "no end within the case limit of {} (case_timeout_s)",
+    "silent": "no event and no output for {} (silent_timeout_s)",
+    "cell-timeout": "the cell's limit of {} ran out (cell_timeout_s)",
+    "stopped": "stopped",
+}
 
 
 class ProcessReport:
@@ -69,6 +95,7 @@ class ProcessReport:
         self.process = process
         self.running: Key | None = None
         self.poisoned = ""
+        self.started = False
         self.finished = False
         self.observed: set[Key] = set()
         self.cases: list[Key] = []
@@ -106,6 +133,10 @@ class ProcessReport:
                 self._told.add((event.node_id, event.occurrence))
             fresh.append(event)
         return fresh
+
+    def _on_session(self, _data: Mapping[str, Any]) -> list[Event]:
+        self.started = True
+        return []
 
     def _on_cases(self, data: Mapping[str, Any]) -> list[Event]:
         for node_id, occurrence in data["cases"]:
@@ -183,6 +214,7 @@ class ProcessReport:
     def ended(self, end: End) -> list[Event]:
         """What is left to say when the process is gone: the case under way, the cases not observed, its end."""
         events: list[Event] = []
+        self.finished = self.finished and not end.lost  # What was lost may have been a case.
         if self.running is not None:
             events.append(self._interrupted(self.running, end))
         events += [self._case(key, Outcome.NOT_OBSERVED) for key in self.unobserved() if key != self.running]
@@ -194,7 +226,7 @@ class ProcessReport:
                 collected=len(self.cases),
                 reported=len(self.observed),
                 finished=self.finished,
-                detail=self._detail(end),
+                detail=self.detail(end),
             )
         )
         return self._once(events)
@@ -205,26 +237,31 @@ class ProcessReport:
 
     def _interrupted(self, key: Key, end: End) -> CaseEvent:
         """The case that was under way when its process ended."""
-        if end.why == "case-timeout":
+        if end.why in ("case-timeout", "silent"):
             self.observed.add(key)
             return self._case(
                 key,
                 Outcome.TIMED_OUT,
                 failure_class=FailureClass.TIMEOUT,
                 duration_s=end.limit_s,
-                message=f"no end within the case limit of {end.limit_s:g} s",
+                message=end.limit,
                 traceback=_stacks(end.output),
             )
         if end.why == "cell-timeout":
-            message = "the cell's limit ran out while this case ran"
+            message = f"{end.limit} while this case ran"
             return self._case(key, Outcome.NOT_OBSERVED, failure_class=FailureClass.TIMEOUT, message=message)
         if end.why or self.finished:
             return self._case(key, Outcome.NOT_OBSERVED, message="the run was ended while this case ran")
         if end.signal is not None:
             self.observed.add(key)
+            killed = end.out_of_memory if end.signal == signals.SIGKILL else ""
             message = f"the process was ended by {_signal_name(end.signal)} while this case ran"
             return self._case(
-                key, Outcome.CRASHED, failure_class=FailureClass.CRASH, message=message, traceback=_stacks(end.output)
+                key,
+                Outcome.CRASHED,
+                failure_class=FailureClass.OUT_OF_MEMORY if killed else FailureClass.CRASH,
+                message=f"{message}: {killed}" if killed else message,
+                traceback=_stacks(end.output),
             )
         message = f"the process ended with exit code {end.exit_code} in the middle of this case"
         return self._case(
@@ -235,23 +272,44 @@ class ProcessReport:
             traceback=_stacks(end.output),
         )
 
-    def _detail(self, end: End) -> str:
+    def detail(self, end: End) -> str:
+        killed = f"the out-of-memory killer was here: {end.out_of_memory}" if end.out_of_memory else ""
+        return "; ".join(filter(None, [self._own_detail(end), killed, *end.notes]))
+
+    def _own_detail(self, end: End) -> str:
         if self.poisoned:
             return f"poisoned: {self.poisoned}"
         if end.why:
-            return end.why
+            return end.limit
         if end.signal is not None:
             return f"ended by {_signal_name(end.signal)}"
-        return "" if self.finished else "ended without pytest's session end"
+        said = last_words(end.output, end.exit_code)
+        if self.finished:
+            return said
+        missing = "ended without pytest's session end" if not end.lost else "not all that it said has come"
+        if not self.started and end.exit_code == 0:
+            missing += ", and the plugin never spoke: is it switched off (-p no:replaybench_plugin)?"
+        return f"{missing}: {said}" if said else missing
 
     def needs_fresh_process(self, end: End) -> bool:
         """Whether what was not observed deserves a fresh process: this one broke, and not by anybody's will."""
-        broke = bool(self.poisoned) or end.why == "case-timeout" or (not end.why and not self.finished)
+        limit = end.why in ("case-timeout", "silent") and self.running is not None
+        broke = bool(self.poisoned) or limit or (not end.why and not self.finished)
         return broke and (bool(self.observed) or self.running is not None)
 
     def rest(self) -> list[Key]:
         """What a fresh process is to run: all unobserved cases but the one that took this process down."""
         return [key for key in self.unobserved() if key != self.running]
+
+
+def last_words(output: str, exit_code: int | None) -> str:
+    """What pytest said of an end that is no result: interrupted (2), internal error (3), wrong usage (4), nothing to
+    run (5); empty otherwise."""
+    if exit_code not in _SAID_BY:
+        return ""
+    lines = [_ESCAPES.sub("", line).strip() for line in output.splitlines()]
+    said = [line for line in lines if _SAID_BY[exit_code].search(line)] or [line for line in lines if line][-1:]
+    return Cleaner().text(" ".join(said[-_MOST_SAID:]), MESSAGE_BYTES // 4)
 
 
 def _signal_name(number: int) -> str:

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AnyHttpUrl, Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -47,6 +47,12 @@ class Settings(BaseSettings):
     log_head_bytes: int = _alias("REPLAYBENCH_LOG_HEAD_BYTES", default=1 << 20, ge=0)
     log_cap_bytes: int = _alias("REPLAYBENCH_LOG_CAP_BYTES", default=4 << 20, ge=1024)
     flush_s: float = _alias("REPLAYBENCH_FLUSH_S", default=0.15, gt=0)
+    sandbox: Literal["auto", "on", "off"] = _alias("REPLAYBENCH_SANDBOX", default="auto")
+    sandbox_paths: Annotated[tuple[Path, ...], NoDecode] = _alias("REPLAYBENCH_SANDBOX_PATHS", default=())
+    memory_cap_mib: int = _alias("REPLAYBENCH_MEMORY_CAP_MIB", default=0, ge=0)
+    processes_cap: int = _alias("REPLAYBENCH_PROCESSES_CAP", default=0, ge=0)
+    file_size_cap_mib: int = _alias("REPLAYBENCH_FILE_SIZE_CAP_MIB", default=64 << 10, ge=0)
+    open_files_cap: int = _alias("REPLAYBENCH_OPEN_FILES_CAP", default=64 << 10, ge=0)
     kill_grace_s: float = _alias("REPLAYBENCH_KILL_GRACE_S", default=5.0, ge=0)
     stop_grace_s: float = _alias("REPLAYBENCH_STOP_GRACE_S", default=20.0, ge=0)
     build_timeout_s: float = _alias("REPLAYBENCH_BUILD_TIMEOUT_S", default=3600.0, gt=0)
@@ -57,7 +63,7 @@ class Settings(BaseSettings):
         TypeAdapter(AnyHttpUrl).validate_python(value)
         return value.rstrip("/")
 
-    @field_validator("host_runtimes", mode="before")
+    @field_validator("host_runtimes", "sandbox_paths", mode="before")
     @classmethod
     def _paths(cls, value: Any) -> Any:
         return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value

@@ -30,7 +30,8 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 SUITE_KEYS = frozenset({"paths", "markers", "keyword", "args", "kind", "env", "mounts", "network", "case_timeout_s",
-                        "cell_timeout_s", "runtimes"})  # fmt: skip
+                        "cell_timeout_s", "silent_timeout_s", "memory_mib", "processes", "file_size_mib", "open_files",
+                        "runtimes"})  # fmt: skip
 RULE_KEYS = frozenset({"refs", "paths", "suites", "runtimes"})
 
 
@@ -118,6 +119,11 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
         network=network,
         case_timeout_s=_seconds(table, "case_timeout_s", where, SuiteSpec.case_timeout_s),
         cell_timeout_s=_seconds(table, "cell_timeout_s", where, SuiteSpec.cell_timeout_s),
+        silent_timeout_s=_seconds(table, "silent_timeout_s", where, SuiteSpec.silent_timeout_s),
+        memory_mib=_count(table, "memory_mib", where, 64),
+        processes=_count(table, "processes", where, 8),
+        file_size_mib=_count(table, "file_size_mib", where, 1),
+        open_files=_count(table, "open_files", where, 64),
     )
 
 
@@ -242,7 +248,19 @@ def _texts(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
 
 
 def _seconds(table: Mapping[str, Any], key: str, where: str, default: float) -> float:
-    value = table.get(key, default)
+    if key not in table:
+        return default
+    value = table[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 7 * 86400:
         raise ConfigError(f"{where}{key} = {value!r}: expected seconds, over 0 and up to a week")
     return float(value)
+
+
+def _count(table: Mapping[str, Any], key: str, where: str, least: int) -> int:
+    """A limit of the tests; 0 where the tree leaves it to the worker. Below ``least`` not even pytest starts."""
+    if key not in table:
+        return 0
+    value = table[key]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 31:
+        raise ConfigError(f"{where}{key} = {value!r}: expected a whole number, {least} at least")
+    return value

@@ -45,6 +45,11 @@ SUITE = HEAD + '[suites.unit]\npaths = ["tests"]\n'
         (SUITE + "cell_timeout_s = inf", "suites.unit.cell_timeout_s = inf"),
         (SUITE + "cell_timeout_s = nan", "suites.unit.cell_timeout_s = nan"),
         (SUITE + "cell_timeout_s = 604801", "up to a week"),
+        (SUITE + "silent_timeout_s = 0", "suites.unit.silent_timeout_s = 0: expected seconds, over 0"),
+        (SUITE + "memory_mib = 63", "suites.unit.memory_mib = 63: expected a whole number, 64 at least"),
+        (SUITE + "processes = true", "suites.unit.processes = True: expected a whole number"),
+        (SUITE + "file_size_mib = 1.5", "suites.unit.file_size_mib = 1.5"),
+        (SUITE + "open_files = 3000000000", "suites.unit.open_files = 3000000000"),
         (SUITE + "env = { A = 1 }", "suites.unit.env.A = 1: expected a variable's name and a text"),
         (SUITE + 'env = { "A-B" = "1" }', "suites.unit.env.A-B = '1'"),
         (SUITE + 'env = { A = "\\u0000" }', "suites.unit.env.A"),
@@ -119,6 +124,11 @@ def test_a_file_is_read_whole() -> None:
         network = true
         case_timeout_s = 5
         cell_timeout_s = 50
+        silent_timeout_s = 7
+        memory_mib = 2048
+        processes = 100
+        file_size_mib = 10
+        open_files = 500
         runtimes = ["py3.12-torch2.9.1-cu129"]
         [suites.gate]
         [[failure_rules]]
@@ -127,7 +137,22 @@ def test_a_file_is_read_whole() -> None:
     """)
     suite = found.suites["cuda"]
     assert suite == SuiteSpec(
-        "cuda", ("tests",), "cuda.2", "gpu", "fit", ("-x",), {"A": "1"}, ("coco",), True, 5.0, 50.0
+        "cuda",
+        ("tests",),
+        "cuda.2",
+        "gpu",
+        "fit",
+        ("-x",),
+        {"A": "1"},
+        ("coco",),
+        True,
+        5.0,
+        50.0,
+        7.0,
+        2048,
+        100,
+        10,
+        500,
     )
     assert (suite.devices, found.suites["gate"]) == (2, SuiteSpec("gate", ()))
     assert found.runtimes == (RuntimeSpec("3.11"),)

@@ -185,8 +185,10 @@ def test_a_cell_with_its_cases(service: RunningService, registered: GitRepositor
         traceback="E   \x1b[31mBitwiseMismatch\x1b[0m",
         evidence={"tensor": "conv.weight", "step": 2},
     )
+    record |= {"sandbox": "none: bwrap is not installed"}
     attempt.send(EnvironmentEvent(record), attempt.case("t.py::good"), bad)
     page = reader.get("/cells/1").text
+    assert re.search(r"<dt>Sandbox</dt>\s*<dd>none: bwrap is not installed", page)
     for words in ("bitwise-mismatch", "778 of 893", "E   BitwiseMismatch", "conv.weight", "NVIDIA L4", "t.py::good"):
         assert words in page
     assert "t.py::good" not in reader.get("/cells/1?outcome=failed").text

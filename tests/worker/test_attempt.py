@@ -16,6 +16,7 @@ import pytest
 from tests.worker.support import Repository, StubService, is_alive, wait_for
 from worker.attempt import Host, run_attempt
 from worker.client import Client
+from worker.confinement import Holds, find_holds
 from worker.host_runtime import probe_hosts
 from worker.messages import (
     Assignment,
@@ -81,6 +82,7 @@ def host(service: StubService, shared_cache: Path, tmp_path: Path, uv: str) -> I
         spool=tmp_path / "spool",
         heartbeat_s=0.3,
         stopping=threading.Event(),
+        holds=find_holds(settings),
     )
     client.close()
 
@@ -364,7 +366,8 @@ def test_a_service_that_takes_no_log_does_not_hold_the_attempt(
 def test_what_outlives_a_killed_keeper_is_ended(
     host: Host, service: StubService, repository: Repository, tmp_path: Path
 ) -> None:
-    """A grandchild in a session of its own, whose keeper a test (or the kernel) killed outright."""
+    """A grandchild in a session of its own, whose keeper a test (or the kernel) killed outright: without a sandbox,
+    from which no test reaches its keeper, and without a group."""
     repository.commit(
         {
             "tests/test_it.py": f"""
@@ -378,7 +381,7 @@ def test_1():
 """
         }
     )
-    run(host, repository)
+    run(dataclasses.replace(host, holds=Holds()), repository)
     assert ended(service).cause is Cause.INFRASTRUCTURE
     pid = int((tmp_path / "pid").read_text())
     wait_for(lambda: not is_alive(pid), "the grandchild to be gone")

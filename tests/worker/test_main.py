@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -130,19 +131,32 @@ def test_sigterm_in_the_middle_hands_the_cell_back(
     assert (last.cause, last.detail) == (Cause.INFRASTRUCTURE, "the worker was stopped")
 
 
+def given_a_home_in(folder: Path) -> list[int]:
+    """The processes whose home lies in a folder, by their numbers outside of any sandbox."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"HOME={folder}/".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+    return [pid for pid in found if is_alive(pid)]
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
 def test_kill_9_leaves_no_process_and_the_next_start_cleans_up(
-    start: list[Worker], env: dict[str, str], service: StubService, repository: Repository, tmp_path: Path
+    start: list[Worker], env: dict[str, str], service: StubService, repository: Repository, tmp_path: Path, sandbox: str
 ) -> None:
     """The test process dies with its worker; the spool is delivered, then it and the attempt's folder go."""
+    env["REPLAYBENCH_SANDBOX"] = sandbox
     repository.commit({"tests/test_it.py": SLOW})
     service.assignments.append(assignment(repository))
     worker = Worker(env, tmp_path / "log")
     start.append(worker)
     worker.ready()
-    pid = int(wait_for(lambda: next((p.read_text() for p in tmp_path.glob("cache/attempts/*/5/pid")), ""), "the case"))
+    wait_for(lambda: next((p.read_text() for p in tmp_path.glob("cache/attempts/*/5/pid")), ""), "the case")
+    assert given_a_home_in(tmp_path / "cache/attempts")
     worker.process.kill()
     worker.wait()
-    wait_for(lambda: not is_alive(pid), "the test process to be gone")
+    wait_for(lambda: not given_a_home_in(tmp_path / "cache/attempts"), "the test process and its keeper to be gone")
     (spool,) = tmp_path.glob("cache/spool/*/5.jsonl")
     boot = spool.parent.name
     service.paths.clear()
@@ -151,6 +165,7 @@ def test_kill_9_leaves_no_process_and_the_next_start_cleans_up(
     again.ready()
     assert service.paths[0] == "POST /api/v1/worker/attempts/5/batches"
     assert not list(tmp_path.glob(f"cache/*/{boot}"))
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/replaybench-{boot}-*"))
     again.process.send_signal(signal.SIGTERM)
     assert again.wait() == 0
 
@@ -242,3 +257,17 @@ def test_it_refuses_to_start_on_nonsense(env: dict[str, str], change: dict[str, 
     assert done.returncode == 2
     assert word in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_sandbox_that_must_be_and_is_not_allowed_stops_the_start(
+    start: list[Worker], env: dict[str, str], tmp_path: Path
+) -> None:
+    """With the setting, its value, and bubblewrap's own words."""
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    env |= {"REPLAYBENCH_SANDBOX": "on", "PATH": f"{tmp_path}:{env['PATH']}"}
+    worker = Worker(env, tmp_path / "log")
+    start.append(worker)
+    assert worker.wait() == 2
+    assert "REPLAYBENCH_SANDBOX='on': " in worker.log.read_text()
+    assert "No permissions to create new namespace" in worker.log.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -291,6 +292,23 @@ def test_a_case_that_hangs_is_timed_out_with_its_stacks(run_suite: Runner) -> No
     assert ran.case("test_1").failure_class is FailureClass.TIMEOUT
     assert "test_it.py" in ran.case("test_1").traceback
     assert ran.cause is Cause.FINISHED
+
+
+def test_a_limits_dump_shows_every_process_of_the_tree(run_suite: Runner) -> None:
+    """A forked child's own stack; of what shows none, its name and where it sleeps."""
+    source = """
+import multiprocessing, subprocess, time
+def where_the_child_hangs(): time.sleep(60)
+def test_1():
+    multiprocessing.get_context("fork").Process(target=where_the_child_hangs, daemon=True).start()
+    subprocess.run(["sleep", "61.5"])
+"""
+    ran = run_suite(source, case_timeout_s=1.0)
+    assert "in test_1" in ran.case("test_1").traceback
+    log = ran.log.content().decode()
+    assert "no end within the case limit of 1 s (case_timeout_s): the stacks of all threads follow" in log
+    assert "in where_the_child_hangs" in log
+    assert re.search(r"sleep 61\.5 \(pid \d+\) shows no stack; state S, in \w+", log)
 
 
 def test_the_cells_limit_ends_the_attempt(run_suite: Runner) -> None:

@@ -81,6 +81,18 @@ def test_the_end_says_what_was_not_observed() -> None:
     assert report.rest() == [("b", 0)]
 
 
+@pytest.mark.parametrize(("lost", "ended"), [(False, True), (True, False)])
+def test_a_process_whose_events_were_lost_has_not_finished(lost: bool, ended: bool) -> None:
+    """So that it cannot pass: what was lost may have been a case."""
+    report = started(("a", 0))
+    report.feed(finished(0))
+    report.feed(line("session-finished", exit=0))
+    end = report.ended(End(0, None, lost=lost, notes=("2 events were lost",)))[-1]
+    assert isinstance(end, ProcessEndedEvent)
+    assert end.finished is ended
+    assert "2 events were lost" in end.detail
+
+
 def test_cleaning_is_visible_and_nested() -> None:
     """NUL, lone surrogates and numbers that JSON lacks, in keys and values at any depth."""
     cleaner = Cleaner()

@@ -5,6 +5,7 @@ only. ``REPLAYBENCH_EVENTS`` names the file that the lines are appended to; with
 ``REPLAYBENCH_SELECT`` may name a JSON file of [node id, occurrence] pairs; then only these cases run. An occurrence of
 null means all, and then the id may also be that of a file, a class or a function with parameters. Lines are ASCII,
 so that NUL and lone surrogates survive. A case's key is its place in the collection, not its id: ids may repeat.
+``REPLAYBENCH_CAPTURED`` is the descriptor of a socket to the worker, which has sent the key that seals each line.
 
 This file must never make a run fail that would pass without it.
 """
@@ -13,7 +14,10 @@ This file must never make a run fail that would pass without it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import faulthandler
+import hashlib
+import hmac
 import json
 import os
 import re
@@ -34,6 +38,15 @@ _EVENTS = os.environ.pop("REPLAYBENCH_EVENTS", "")
 _SELECT = os.environ.pop("REPLAYBENCH_SELECT", "")
 _CAPTURED = os.environ.pop("REPLAYBENCH_CAPTURED", "")
 _EVENTS_LOST = 174
+_EVENTS_BROKEN = 175
+_KEY_BYTES = 32
+_SEAL = 32
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+
+# A test may put something else in the place of any of these, and forget to put it back.
+_dumps, _loads = json.JSONEncoder().encode, json.JSONDecoder().decode
+_open, _write, _fstat, _getpid, _exit = os.open, os.write, os.fstat, os.getpid, os._exit
+_hmac, _sha256 = hmac.new, hashlib.sha256
 
 _STICKY = re.compile(
     r"device-side assert|illegal memory access|unspecified launch failure|misaligned address|illegal instruction"
@@ -41,6 +54,12 @@ _STICKY = re.compile(
     r"|launch timed out and was terminated|uncorrectable (ECC|NVLink) error"
 )
 """CUDA errors after which every later call in the same process fails too (CUDA runtime API, error codes 700 to 719)."""
+
+_CHANNEL = socket.socket(fileno=int(_CAPTURED)) if _EVENTS and _CAPTURED else None
+_KEY = b""
+if _CHANNEL is not None:
+    _CHANNEL.set_inheritable(False)
+    _KEY = _CHANNEL.recv(_KEY_BYTES, socket.MSG_WAITALL)
 
 if _EVENTS:
     # Before capturing starts, so that a crash and an ordered dump of all threads reach the real output.
@@ -54,8 +73,8 @@ if _EVENTS:
 def pytest_load_initial_conftests() -> None:
     """Hand over the files that pytest captures into, which it has pointed 1 and 2 at: what was printed before a process
     ended in the middle of a case is not lost with it. Before any of the tests' own code, and the socket closes here."""
-    if _EVENTS and _CAPTURED:
-        with contextlib.suppress(OSError), socket.socket(fileno=int(_CAPTURED)) as to_worker:
+    if _CHANNEL is not None:
+        with contextlib.suppress(OSError), _CHANNEL as to_worker:
             if all(stat.S_ISREG(os.fstat(file).st_mode) for file in (1, 2)):
                 socket.send_fds(to_worker, [b"."], [1, 2])
 
@@ -80,22 +99,23 @@ def _cut(text: str, most: int) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters cut …\n{text[-half:]}"
 
 
-def _safely(look: Callable[[], Any], otherwise: Callable[[Exception], Any]) -> Any:
+def _safely(look: Callable[[], Any], otherwise: Callable[[BaseException], Any]) -> Any:
     """What a look at something of the tests' own finds: whatever it raises, the run goes on as without this plugin."""
     try:
         return look()
-    except Exception as error:  # noqa: BLE001 - a test's object may raise anything from __str__, a property, iteration
-        return otherwise(error)
+    except BaseException as error:  # noqa: BLE001 - a test's object may raise anything, SystemExit too, from __str__, a
+        return otherwise(error)  # property or iteration
 
 
 def _jsonable(value: Any, most: int = _EVIDENCE) -> Any:
     """The value if JSON can say it within the cap, else a text of it."""
 
     def as_json() -> Any:
-        text = json.dumps(value)
-        return value if len(text) <= most else {"cut": _cut(text, most // 2)}
+        text = _dumps(value)
+        # Read back, since an object that pretends to be a dict may say something else the next time.
+        return _loads(text) if len(text) <= most else {"cut": _cut(text, most // 2)}
 
-    def as_text(_: Exception) -> Any:
+    def as_text(_: BaseException) -> Any:
         kind = type(value).__name__
         return _safely(
             lambda: _cut(repr(value), most // 2), lambda error: f"<{kind} whose repr raises {type(error).__name__}>"
@@ -119,6 +139,9 @@ class _Case:
         self.exception: Dict[str, Any] = {}  # noqa: UP006
 
     def remember(self, value: BaseException) -> None:
+        _safely(lambda: self.look_at(value), lambda _: None)
+
+    def look_at(self, value: BaseException) -> None:
         kind = type(value)
         self.exception = {
             "type": f"{kind.__module__}.{kind.__qualname__}",
@@ -171,11 +194,58 @@ def _message(report: Any) -> str:
     return str(crash.message) if crash is not None else str(longrepr or "")
 
 
+def _properties(report: Any) -> Dict[str, Any]:  # noqa: UP006
+    def look() -> Dict[str, Any]:  # noqa: UP006
+        return {str(name): _jsonable(value) for name, value in getattr(report, "user_properties", [])}
+
+    found: Dict[str, Any] = _safely(look, lambda error: {"unreadable": type(error).__name__})  # noqa: UP006
+    return found
+
+
+class _Lines:
+    """The events' file, kept open; opened once more where a test closed its descriptor or put another file there."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.number = 0
+        self.file = self.opened()
+        self.identity = self.looked_at()
+
+    def opened(self) -> int:
+        return _open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def looked_at(self) -> Tuple[int, int]:  # noqa: UP006
+        found = _fstat(self.file)
+        return found.st_dev, found.st_ino
+
+    def add(self, text: str) -> None:
+        try:
+            self.put(text)
+        except OSError as error:  # What follows would be read wrongly, and this is no test's fault.
+            lost = error.errno in _NO_ROOM
+            with contextlib.suppress(OSError):
+                word = "events cannot be written" if lost else "the tests broke the way of events"
+                _write(_REAL_STDERR.fileno(), f"{word}: {error.strerror}\n".encode())
+            _exit(_EVENTS_LOST if lost else _EVENTS_BROKEN)
+
+    def put(self, text: str) -> None:
+        if _safely(self.looked_at, lambda _: None) != self.identity:
+            self.file = self.opened()
+            if self.looked_at() != self.identity:
+                raise OSError(errno.ESTALE, "the events' file is another one")
+        self.number += 1
+        told = b"%d %s" % (self.number, text.encode("ascii"))
+        # An empty line before it, where somebody left half a line behind.
+        data = b"\n" + _hmac(_KEY, told, _sha256).hexdigest()[:_SEAL].encode() + b" " + told + b"\n"
+        while data:  # A disk that is nearly full takes a part first.
+            data = data[_write(self.file, data) :]
+
+
 class _Writer:
     """The plugin proper: one per pytest run."""
 
     def __init__(self, path: str, selection: Optional[set]) -> None:  # type: ignore[type-arg]  # noqa: UP045
-        self.stream = open(path, "ab", buffering=0)  # noqa: SIM115 - open as long as pytest runs
+        self.lines = _Lines(path)
         self.pid = os.getpid()
         self.selection = selection
         # An item may stand in the collection more than once, hence lists.
@@ -185,15 +255,8 @@ class _Writer:
         self.spread: Dict[str, _Case] = {}  # noqa: UP006 - cases that workers of pytest-xdist run
 
     def write(self, event: str, **fields: Any) -> None:
-        if os.getpid() != self.pid:  # A test may fork and let its child run on.
-            return
-        data = json.dumps({"e": event, **fields}).encode("ascii") + b"\n"
-        try:
-            while data:  # A disk that is nearly full takes a part first.
-                data = data[self.stream.write(data) :]
-        except OSError as error:  # What follows would be read wrongly, and this is no test's fault.
-            os.write(_REAL_STDERR.fileno(), f"events cannot be written: {error.strerror}\n".encode())
-            os._exit(_EVENTS_LOST)
+        if _getpid() == self.pid:  # A test may fork and let its child run on.
+            self.lines.add(_dumps({"e": event, **fields}))
 
     def pytest_sessionstart(self, session: Any) -> None:
         self.write("session", pid=self.pid, pytest=pytest.__version__)
@@ -275,7 +338,7 @@ class _Writer:
                 self.case.remember(value)
             text = _text(value)
             if _STICKY.search(text) and ("CUDA" in text or "cuda" in text):
-                self.case.exception.setdefault("sticky", text)
+                self.case.exception.setdefault("sticky", _cut(text, _MESSAGE))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: Any) -> None:
@@ -288,6 +351,16 @@ class _Writer:
             self.finish(self.spread.pop(report.nodeid), {"id": report.nodeid}, None)
 
     def finish(self, case: _Case, key: Dict[str, Any], broken: Optional[str]) -> None:  # noqa: UP006, UP045
+        def unreadable(error: BaseException) -> Dict[str, Any]:  # noqa: UP006
+            """A report that some other plugin has put together wrongly. What it meant nobody can say."""
+            message = f"the report of this case cannot be read: {type(error).__name__}"
+            return {"outcome": "error", "duration": 0.0, "message": message, "traceback": "", "properties": {},
+                    "exception": {}}  # fmt: skip
+
+        said = _safely(lambda: _loads(_dumps(self.said(case, broken))), unreadable)
+        self.write("finished", **said, **key)
+
+    def said(self, case: _Case, broken: Optional[str]) -> Dict[str, Any]:  # noqa: UP006, UP045
         outcome, report = _outcome(case.reports)
         message, traceback = _message(report), ""
         if outcome in ("failed", "error"):
@@ -295,16 +368,14 @@ class _Writer:
         elif broken:
             outcome, message = "error", f"the case left the CUDA device unusable: {broken}"
             case.exception = {"type": "CUDA", "bases": [], "text": broken}
-        self.write(
-            "finished",
-            outcome=outcome,
-            duration=sum(float(getattr(item, "duration", 0.0)) for item in case.reports),
-            message=_cut(message, _MESSAGE) if outcome != "passed" else "",
-            traceback=_cut(traceback, _TRACEBACK),
-            properties={str(name): _jsonable(value) for name, value in getattr(report, "user_properties", [])},
-            exception=case.exception if outcome in ("failed", "error") else {},
-            **key,
-        )
+        return {
+            "outcome": outcome,
+            "duration": sum(float(getattr(item, "duration", 0.0)) for item in case.reports),
+            "message": _cut(message, _MESSAGE) if outcome != "passed" else "",
+            "traceback": _cut(traceback, _TRACEBACK),
+            "properties": _properties(report),
+            "exception": case.exception if outcome in ("failed", "error") else {},
+        }
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: List[str]) -> None:  # noqa: UP006
