@@ -37,6 +37,7 @@ class ExportedAttempt(Output):
     digest: str | None
     comparison_key: str | None
     environment: dict[str, Any] | None
+    usage: dict[str, Any] | None = None
     cases: list[ExportedCase]
 
 
@@ -86,6 +87,7 @@ def export(client: Client, job: int) -> Export:
                 digest=row.digest,
                 comparison_key=attempt.comparison_key,
                 environment=attempt.environment,
+                usage=attempt.usage,
                 cases=[ExportedCase.model_validate(case) for case in client.cases(row.attempt)],
             )
         )
