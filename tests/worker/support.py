@@ -144,7 +144,8 @@ class StubService:
         self.claims.append(body)
         return (200, self.assignments.pop(0)) if self.assignments else (204, None)
 
-    def take(self, batch: Batch, stored: dict[int, tuple[Event, ...]]) -> Answer:
+    def take(self, batch: Batch, into: dict[int, tuple[Event, ...]] | None = None) -> Answer:
+        stored = self.stored if into is None else into
         self.batches.append(batch)
         due = len(stored) + 1
         if batch.events:
