@@ -6,7 +6,8 @@
 #   scripts/gpu_run.sh
 #
 # Leaves in $OUT: cuda.json and cuda.md (evidence and table), probe-failures.txt (the ids that fail with the probe),
-# machine.txt, and logs.tar.gz: the system's logs and every attempt's.
+# machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and logs.tar.gz: the system's logs
+# and every attempt's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 packed=$PWD/.gpu
@@ -47,6 +48,8 @@ PATH=$work/app/bin:$PATH
 } | tee "$out/machine.txt"
 start_system "$work/data"
 replaybench workers
+replaybench workers --json >"$out/workers.json"
+replaybench worker gpus >"$out/gpus.json"
 replaybench repos add replaybench "$work/checkout"
 runtimes=()
 for python in "$image" "$layer/bin/python"; do

@@ -37,8 +37,9 @@ class Settings(BaseSettings):
     A token that is set takes the place of the one in the data directory: 24 characters at least, no spaces.
     ``token_rate`` and ``address_rate`` are calls a minute, of a token and of an address without one; 0: any number.
     ``lease_s`` is how long an attempt lives without a word from its worker; a worker speaks three times in that span.
-    ``claim_cap`` is how often a cell is handed out before broken workers alone decide it. ``delivery_timeout_s`` has a
-    bound, since a claim on what is being sent lapses.
+    ``claim_cap`` is how often a cell is handed out before broken workers alone decide it. ``reserve_after_s`` is how
+    long a cell that needs several devices waits before they are kept free for it. ``delivery_timeout_s`` has a bound,
+    since a claim on what is being sent lapses.
     """
 
     model_config = SettingsConfigDict(env_prefix="REPLAYBENCH_", frozen=True, extra="ignore")
@@ -61,6 +62,7 @@ class Settings(BaseSettings):
     sweep_s: Annotated[float, Field(gt=0)] = 2.0
     idempotency_s: Annotated[float, Field(gt=0)] = 86_400.0
     claim_cap: Annotated[int, Field(ge=1)] = 3
+    reserve_after_s: Annotated[float, Field(ge=0)] = 120.0
     cell_cap: Annotated[int, Field(ge=1)] = 1000
     probe_cap_bytes: Annotated[int, Field(ge=1)] = 8 * 2**20
     body_cap_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20

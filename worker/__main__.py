@@ -19,12 +19,14 @@ from typing import TextIO, cast
 import structlog
 from filelock import FileLock, Timeout
 
-from worker import gpu
+from worker import gpu, operator
 from worker.attempt import Host
 from worker.boot_folder import BootFolder
 from worker.client import Client, ServiceError
 from worker.confinement import find_holds
+from worker.device_faults import FaultBook
 from worker.devices import DevicePool
+from worker.health import DeviceHealth
 from worker.host_runtime import probe_hosts
 from worker.membership import Membership
 from worker.messages import CONTRACT, Capabilities, Registration
@@ -33,6 +35,7 @@ from worker.serve import Server, kinds
 from worker.settings import Settings, SettingsError, load
 from worker.survivors import end_survivors
 from worker.tasks import consume, make_app, stop_consuming
+from worker.xids import XidWatch
 
 log = structlog.get_logger()
 
@@ -56,7 +59,9 @@ class _Unfailing(io.TextIOBase):
 
 
 def main() -> int:
-    """Run a worker. The exit code: 0 when stopped, 2 when it cannot start."""
+    """Run a worker, or what an operator asks. The exit code: 0 when stopped, 2 when it cannot start."""
+    if sys.argv[1:]:
+        return operator.run(sys.argv[1:])
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -118,7 +123,15 @@ class _Worker:
         self.name = _claim_name(cache, settings)
         self.attempts = BootFolder(cache / "attempts", boot)
         self.spools = BootFolder(cache / "spool", boot)
-        self.membership = Membership(self.client, self.registration(boot), self.stopping)
+        self.health = DeviceHealth(
+            self.devices,
+            FaultBook(cache / "devices"),
+            attempts=cache / "attempts",
+            free_percent=settings.gpu_free_percent,
+            grace_s=settings.gpu_grace_s,
+        )
+        self.membership = Membership(self.client, self.registration(boot), self.stopping, self.health.devices)
+        self.health.on_change = self.membership.tell_devices
 
     def registration(self, boot: str) -> Registration:
         capabilities = Capabilities(
@@ -148,6 +161,9 @@ class _Worker:
     def enter(self) -> Server | None:
         """Register, after what the dead left is delivered and removed; nothing when asked to stop first."""
         settings = self.settings
+        pool = DevicePool(self.devices, settings.cache_dir / "devices")
+        XidWatch([device.uuid for device in self.devices if device.uuid], self.health.note_xid, self.stopping).start()
+        self.health.recheck(pool)
         tools = Tools(settings.uv_command, settings.cache_dir, settings.build_timeout_s, settings.builds)
         spools = self.spools.dead()
         leftovers = [path for folder in spools for path in sorted(folder.path.glob("*.jsonl"))]
@@ -160,7 +176,9 @@ class _Worker:
                 self.holds.cgroups.end(folder.path.name)
         for folder in [*spools, *attempts]:
             folder.remove()
+        self.health.recheck(pool)  # What the dead had left on a card is gone now.
         self.membership.beat_in_background()
+        self.health.recheck_in_background(pool, settings.gpu_recheck_s, self.stopping)
         host = Host(
             settings=settings,
             client=self.client,
@@ -171,9 +189,9 @@ class _Worker:
             heartbeat_s=self.membership.registered.heartbeat_s,
             stopping=self.stopping,
             holds=self.holds,
+            health=self.health,
         )
-        pool = DevicePool(self.devices, settings.cache_dir / "devices")
-        return Server(host, self.membership, pool, self.devices, self.slots)
+        return Server(host, self.membership, pool, self.slots)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """The first signal ends attempts and delivers their last word; a second one, or a long grace, ends at once."""

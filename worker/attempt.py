@@ -14,7 +14,6 @@ from pathlib import Path
 
 import structlog
 
-from worker import gpu
 from worker.artifacts import upload
 from worker.checkout import check_out
 from worker.client import Client
@@ -24,6 +23,8 @@ from worker.device_check import DeviceChecks
 from worker.environment import for_tests
 from worker.errors import AttemptError, InfrastructureFault, Stopped
 from worker.limits import limits_of
+from worker.health import DeviceHealth
+from worker.keeper import descendants
 from worker.messages import (
     Assignment,
     AttemptEndedEvent,
@@ -34,6 +35,7 @@ from worker.messages import (
     Phase,
     PhaseEvent,
     RuntimeSpec,
+    UsageEvent,
     encode,
 )
 from worker.output_log import OutputLog, Tee
@@ -44,6 +46,7 @@ from worker.runtime_facts import Runtime, assert_is
 from worker.sandbox_view import View
 from worker.settings import Settings
 from worker.survivors import end_survivors
+from worker.usage import UsageSampler
 
 log = structlog.get_logger()
 
@@ -63,6 +66,7 @@ class Host:
     heartbeat_s: float
     stopping: threading.Event
     holds: Holds = field(default_factory=Holds)
+    health: DeviceHealth = field(default_factory=DeviceHealth.of_no_device)
     device_checks: DeviceChecks = field(default_factory=DeviceChecks)
 
 
@@ -86,6 +90,7 @@ class _Attempt:
         self.log = OutputLog(settings.log_head_bytes, settings.log_cap_bytes)
         self.build_log = OutputLog(settings.log_head_bytes, settings.log_cap_bytes)
         self.stop = threading.Event()
+        self.complaints: list[str] = []
         self.delivery = Delivery(
             host.client,
             assignment,
@@ -115,8 +120,13 @@ class _Attempt:
             over.set()
 
     def outcome(self) -> tuple[Cause, str]:
-        """Run it. Why it ended, and a word for a person. On a disk where no event can be kept no result is trusted."""
+        """Run it. Why it ended, and a word for a person. Where no event can be kept, or a device broke, no result is
+        trusted."""
         cause, detail = self._tried()
+        if any(self.host.health.broken(device.uuid) for device in self.devices) and self.complaints:
+            cause = cause if cause is Cause.CANCELLED else Cause.INFRASTRUCTURE
+            self.complaints.append("what is observed on a broken card counts for nothing")
+        detail = "; ".join(filter(None, [detail, *self.complaints]))
         return (Cause.INFRASTRUCTURE, self.delivery.fault) if self.delivery.fault else (cause, detail)
 
     def _tried(self) -> tuple[Cause, str]:
@@ -174,8 +184,9 @@ class _Attempt:
                 )
         if self.stop.is_set():
             raise Stopped("stopped")
+        self._gate()
         self.delivery.send(PhaseEvent(Phase.RUNNING))
-        with self._watching_memory():
+        with self._watching_devices():
             return run_pytest(run)
 
     @contextlib.contextmanager
@@ -256,16 +267,42 @@ class _Attempt:
             box=box,
         )
 
+    def _gate(self) -> None:
+        """Look at the devices once more: since they were leased, a build may have taken an hour."""
+        wanted = self.cell.suite.devices
+        if len(self.devices) != wanted:
+            raise InfrastructureFault(
+                f"the cell needs {wanted} CUDA devices, and {len(self.devices)} were leased for it"
+            )
+        for device in self.devices:
+            if drained := self.host.health.check(device.uuid):
+                raise InfrastructureFault(f"{drained}. No test has run")
+
     @contextlib.contextmanager
-    def _watching_memory(self) -> Iterator[None]:
-        """Look at the devices' memory before and after, and name who still holds some."""
-        before = {device.uuid: gpu.memory(device.uuid) for device in self.devices}
+    def _watching_devices(self) -> Iterator[None]:
+        """Sample what the tests take of their devices, and see that these are given back."""
+        health = self.host.health
+        before = {device.uuid: (health.used(device.uuid), len(health.xids(device.uuid))) for device in self.devices}
+        sampler = UsageSampler(self.devices, self.host.settings.gpu_sample_s, lambda: descendants(os.getpid()))
         try:
-            yield
+            with sampler:
+                yield
         finally:
-            for uuid, look in before.items():
-                if look and (complaint := gpu.not_given_back(uuid, look)):
-                    self.log.note(complaint)
+            if self.devices:
+                self._send_usage(sampler, {uuid: health.xids(uuid)[told:] for uuid, (_, told) in before.items()})
+            words = [health.after(uuid, used, self._end_left) for uuid, (used, _) in before.items()]
+            self.complaints = list(filter(None, words))
+            for word in self.complaints:
+                self.log.note(word)
+
+    def _send_usage(self, sampler: UsageSampler, xids: Mapping[str, tuple[int, ...]]) -> None:
+        record = sampler.record()
+        for card in record["gpus"]:
+            card["xids"] = list(xids[card["uuid"]])
+        self.delivery.send(UsageEvent(record))
+
+    def _end_left(self) -> list[int]:
+        return end_survivors(self.folder)
 
     def end(self, cause: Cause, detail: str) -> None:
         """Upload what is kept, say the last word, and wait until the service has it."""

@@ -1,11 +1,12 @@
 """Leases of CUDA devices on this host: one file lock per device, so that two workers never share a card.
 
-A lock file's lock goes with the process that holds it, so a killed worker frees its devices.
+A lock file's lock goes with the process that holds it, so a killed worker frees its devices. Nobody waits for a card
+while holding another: who chooses takes all that are free, and gives back at once what it does not need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,20 +25,21 @@ class DeviceLease:
     def uuids(self) -> tuple[str, ...]:
         return tuple(self._held)
 
-    def keep(self, count: int) -> None:
-        """Give back all but the first ``count`` devices."""
-        for uuid in self.uuids[count:]:
-            self._held.pop(uuid).release()
+    def keep(self, uuids: Collection[str]) -> None:
+        """Give back all but these devices."""
+        for uuid in self.uuids:
+            if uuid not in uuids:
+                self._held.pop(uuid).release()
 
     def release(self) -> None:
-        self.keep(0)
+        self.keep(())
 
 
 class DevicePool:
     """The devices of this host, free or leased, across threads and processes."""
 
     def __init__(self, devices: tuple[Device, ...], folder: Path) -> None:
-        self._devices = devices
+        self._devices = [device for device in devices if device.uuid]
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -50,6 +52,22 @@ class DevicePool:
                 stack.callback(lease.release)
                 yield lease
                 stack.pop_all()
+
+    @contextmanager
+    def looking(self) -> Iterator[tuple[str, ...] | None]:
+        """The devices that are free now, held while they are looked at; ``None`` where somebody is choosing."""
+        choosing = FileLock(self._folder / "choosing.lock", thread_local=False)
+        try:
+            choosing.acquire(blocking=False)
+        except Timeout:
+            yield None
+            return
+        lease = DeviceLease(dict(self._take_free()))
+        try:
+            yield lease.uuids
+        finally:
+            lease.release()
+            choosing.release()
 
     def _take_free(self) -> Iterator[tuple[str, FileLock]]:
         for device in self._devices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import structlog
 
 from worker.client import Client, Refused, Retryable, ServiceError
 from worker.delivery import deliver_leftover
-from worker.messages import Claim, Heartbeat, Registered, Registration
+from worker.messages import Claim, Device, Heartbeat, Registered, Registration
 
 log = structlog.get_logger()
 
@@ -18,12 +19,21 @@ _LEFTOVER_TRIES = 20
 
 
 class Membership:
-    """Registers, and keeps the worker's number."""
+    """Registers, and keeps the worker's number. ``devices`` tells how its devices are now."""
 
-    def __init__(self, client: Client, registration: Registration, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        client: Client,
+        registration: Registration,
+        stopping: threading.Event,
+        devices: Callable[[], tuple[Device, ...]] = tuple,
+    ) -> None:
         self._client = client
         self._registration = registration
         self._stopping = stopping
+        self._devices = devices
+        self._told: tuple[Device, ...] = ()
+        self._news = threading.Event()
         self.registered = Registered(0, 10.0)
 
     def enter(self, leftovers: list[Path]) -> bool:
@@ -67,7 +77,14 @@ class Membership:
 
     def register(self) -> None:
         """Register once, now."""
-        self.registered = self._client.register(self._registration)
+        devices = self._devices()
+        capabilities = dataclasses.replace(self._registration.capabilities, devices=devices)
+        self.registered = self._client.register(dataclasses.replace(self._registration, capabilities=capabilities))
+        self._told = devices
+
+    def tell_devices(self) -> None:
+        """Have the service hear soon that a device has changed."""
+        self._news.set()
 
     def claim(self, free_devices: tuple[str, ...]) -> Claim:
         return Claim(self.registered.worker, self._registration.boot, free_devices)
@@ -77,17 +94,32 @@ class Membership:
         threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def _beat(self) -> None:
-        while not self._stopping.wait(self.registered.heartbeat_s):
+        while self._wait():
+            devices = self._devices()
+            changed = list(map(_plain, devices)) != list(map(_plain, self._told))
             try:
-                self._client.heartbeat(Heartbeat(self.registered.worker, self._registration.boot))
+                beat = Heartbeat(self.registered.worker, self._registration.boot, devices if changed else None)
+                self._client.heartbeat(beat)
+                self._told = devices if changed else self._told
             except Refused as error:
                 log.warning("forgotten by the service, registering again", error=str(error))
                 self._again()
             except ServiceError as error:
                 log.debug("heartbeat not heard", error=str(error))
 
+    def _wait(self) -> bool:
+        """Until the next sign of life is due, or there is news. Whether the worker goes on."""
+        self._news.wait(self.registered.heartbeat_s)
+        self._news.clear()
+        return not self._stopping.is_set()
+
     def _again(self) -> None:
         try:
             self.register()
         except ServiceError as error:
             log.error("registering again failed", error=str(error))
+
+
+def _plain(device: Device) -> Device:
+    """A device but for what changes all the time."""
+    return dataclasses.replace(device, memory_free_mib=None)

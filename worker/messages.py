@@ -182,10 +182,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class SuiteSpec:
-    """A named pytest selection, as the tree's ``replaybench.toml`` declares it. Limits are in seconds, MiB and counts;
-    0 is the worker's own limit, and no silent limit. Memory and processes are those of one pytest process with all that
-    it starts, a file's size and open files those of each process. What a job asks for beyond the declaration is
-    ``selection`` and ``run``, the cell's number among its repetitions, from 1."""
+    """A named pytest selection, as the tree's ``replaybench.toml`` declares it.
+
+    Limits are in seconds, MiB and counts; 0 is the worker's own limit, and no silent limit. Memory and processes are
+    those of one pytest process with all that it starts, a file's size and open files those of each process. ``gpu`` are
+    patterns of the models that it may run on, any where there is none; ``gpu_memory_gib`` is what each card must have.
+    What a job asks for beyond the declaration is ``selection`` and ``run``, the cell's number among its repetitions,
+    from 1.
+    """
 
     name: str
     paths: tuple[str, ...]
@@ -203,6 +207,8 @@ class SuiteSpec:
     processes: int = 0
     file_size_mib: int = 0
     open_files: int = 0
+    gpu: tuple[str, ...] = ()
+    gpu_memory_gib: float = 0.0
     selection: Selection | None = None
     run: int = 1
 
@@ -215,7 +221,13 @@ class SuiteSpec:
 
 @dataclass(frozen=True)
 class Device:
-    """One CUDA device as NVML tells of it. Memory in MiB; ``cuda`` is the newest version that the driver serves."""
+    """One CUDA device as NVML tells of it. Memory in MiB; ``cuda`` is the newest version that the driver serves.
+
+    ``ecc_volatile`` counts the uncorrected memory errors since the driver was loaded, ``ecc_aggregate`` those of the
+    card's life; ``None`` where it has no ECC. ``rows_pending`` says that rows or pages wait for a reset to be replaced,
+    ``rows_failed`` that they could not be. ``xids`` are the errors that the driver told since the worker started.
+    ``drained`` is why the card gets no cells now; empty where it gets them.
+    """
 
     index: int
     uuid: str
@@ -223,6 +235,15 @@ class Device:
     memory_mib: int
     driver: str
     cuda: str
+    memory_free_mib: int | None = None
+    ecc_volatile: int | None = None
+    ecc_aggregate: int | None = None
+    rows_pending: bool = False
+    rows_failed: bool = False
+    mig: bool = False
+    compute_mode: str = "default"
+    xids: tuple[int, ...] = ()
+    drained: str = ""
 
 
 @dataclass(frozen=True)
@@ -258,10 +279,12 @@ class Registered:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """An idle worker's sign of life, at the interval that ``Registered`` names."""
+    """A worker's sign of life, at the interval that ``Registered`` names, and at once when its devices have changed:
+    then these are all of them. ``None`` says that they are as they were."""
 
     worker: int
     boot: str
+    devices: tuple[Device, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -296,13 +319,14 @@ class CellSpec:
 @dataclass(frozen=True)
 class Assignment:
     """A granted lease. ``token`` fences: it goes with every write. ``lease_s`` counts from the answer, on the service's
-    clock."""
+    clock. ``devices`` are the UUIDs of the devices that it is for, among those that were free."""
 
     attempt: int
     number: int
     token: str
     lease_s: float
     cell: CellSpec
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -377,6 +401,17 @@ class ProcessEndedEvent:
 
 
 @dataclass(frozen=True)
+class UsageEvent:
+    """What the tests took of their devices, as it was sampled. ``record`` has the keys ``seconds``, ``interval_s``,
+    ``samples`` and ``gpus``: for each its ``index``, ``uuid``, ``memory_peak_bytes``, ``memory_source`` (``processes``
+    where the driver tells what each process of the attempt holds, else ``device``), ``memory_total_bytes``,
+    ``utilisation_mean_percent``, ``utilisation_max_percent`` and ``xids``. What could not be had is ``None``."""
+
+    record: Mapping[str, Any]
+    kind: Literal["usage"] = "usage"
+
+
+@dataclass(frozen=True)
 class AttemptEndedEvent:
     """The last event of an attempt. ``detail`` is for a person: what went wrong, with key, value and next step."""
 
@@ -392,6 +427,7 @@ Event = (
     | CollectedEvent
     | CaseEvent
     | ProcessEndedEvent
+    | UsageEvent
     | AttemptEndedEvent
 )
 

@@ -28,13 +28,10 @@ def kinds(settings: Settings, devices: tuple[Device, ...]) -> tuple[str, ...]:
 class Server:
     """Runs up to ``slots`` attempts at once."""
 
-    def __init__(
-        self, host: Host, membership: Membership, pool: DevicePool, devices: tuple[Device, ...], slots: int
-    ) -> None:
+    def __init__(self, host: Host, membership: Membership, pool: DevicePool, slots: int) -> None:
         self._host = host
         self._membership = membership
         self._pool = pool
-        self._devices = {device.uuid: device for device in devices}
         self._count = slots
         self._slots = threading.Semaphore(slots)
 
@@ -68,13 +65,15 @@ class Server:
 
     def _serve_one(self) -> bool:
         with self._pool.choosing() as lease:
+            lease.keep([uuid for uuid in lease.uuids if not self._host.health.check(uuid)])
             assignment = self._claim(lease)
-            lease.keep(assignment.cell.suite.devices if assignment else 0)
+            lease.keep(_chosen(assignment, lease) if assignment else ())
         if assignment is None:
             return False
         log.info("claimed", attempt=assignment.attempt, cell=assignment.cell.name, devices=lease.uuids)
         try:
-            run_attempt(assignment, tuple(self._devices[uuid] for uuid in lease.uuids), self._host)
+            devices = tuple(device for device in self._host.health.devices() if device.uuid in lease.uuids)
+            run_attempt(assignment, devices, self._host)
         finally:
             lease.release()
         return True
@@ -103,3 +102,8 @@ class Server:
             log.error("registering again failed", error=str(error))
             return False
         return True
+
+
+def _chosen(assignment: Assignment, lease: DeviceLease) -> tuple[str, ...]:
+    """The devices that the service picked among the free ones; the first of these where it named none."""
+    return assignment.devices or lease.uuids[: assignment.cell.suite.devices]

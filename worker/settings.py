@@ -21,8 +21,10 @@ def _alias(name: str, **more: Any) -> Any:
     return Field(validation_alias=name, **more)
 
 
-def _default_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "replaybench"
+def cache_dir() -> Path:
+    """The cache folder, where nothing else of the settings is needed."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "replaybench"
+    return Path(os.environ.get("REPLAYBENCH_CACHE_DIR") or default)
 
 
 class Settings(BaseSettings):
@@ -35,7 +37,7 @@ class Settings(BaseSettings):
     token_value: str = _alias("REPLAYBENCH_WORKER_TOKEN", default="", repr=False)
     token_file: Path | None = _alias("REPLAYBENCH_WORKER_TOKEN_FILE", default=None)
     name: str = _alias("REPLAYBENCH_WORKER_NAME", default_factory=socket.gethostname)
-    cache_dir: Path = _alias("REPLAYBENCH_CACHE_DIR", default_factory=_default_cache)
+    cache_dir: Path = _alias("REPLAYBENCH_CACHE_DIR", default_factory=cache_dir)
     uv: str = _alias("REPLAYBENCH_UV", default="uv")
     host_runtimes: Annotated[tuple[Path, ...], NoDecode] = _alias("REPLAYBENCH_HOST_RUNTIMES", default=())
     labels: Annotated[tuple[str, ...], NoDecode] = _alias("REPLAYBENCH_LABELS", default=())
@@ -44,6 +46,10 @@ class Settings(BaseSettings):
     builds: bool = _alias("REPLAYBENCH_BUILDS", default=True)
     network: bool = _alias("REPLAYBENCH_NETWORK", default=True)
     cpu_slots: int = _alias("REPLAYBENCH_CPU_SLOTS", default=1, ge=1)
+    gpu_free_percent: float = _alias("REPLAYBENCH_GPU_FREE_PERCENT", default=90.0, ge=0, le=100)
+    gpu_grace_s: float = _alias("REPLAYBENCH_GPU_GRACE_S", default=5.0, ge=0)
+    gpu_recheck_s: float = _alias("REPLAYBENCH_GPU_RECHECK_S", default=30.0, gt=0)
+    gpu_sample_s: float = _alias("REPLAYBENCH_GPU_SAMPLE_S", default=0.5, gt=0)
     log_head_bytes: int = _alias("REPLAYBENCH_LOG_HEAD_BYTES", default=1 << 20, ge=0)
     log_cap_bytes: int = _alias("REPLAYBENCH_LOG_CAP_BYTES", default=4 << 20, ge=1024)
     flush_s: float = _alias("REPLAYBENCH_FLUSH_S", default=0.15, gt=0)

@@ -31,6 +31,18 @@ def end_survivors(folder: Path) -> list[int]:
     return list(dict.fromkeys(killed))
 
 
+def attempt_of(pid: int, root: Path) -> Path | None:
+    """The attempt's folder, two below ``root``, that a process was given its home or temporary folder in; nothing where
+    it was given none, or cannot be read."""
+    marks = tuple(f"{name}={root}/".encode() for name in ("HOME", "TMPDIR"))
+    with contextlib.suppress(OSError):
+        for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if variable.startswith(marks):
+                parts = os.fsdecode(variable.partition(b"=")[2]).removeprefix(f"{root}/").split("/")
+                return root.joinpath(*parts[:2]) if len(parts) > 2 else None
+    return None
+
+
 def _processes() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
 

@@ -257,7 +257,10 @@ def workers_table(workers: Sequence[WorkerOutput]) -> Table:
     table = grid("Worker", "Host", "Heard from", "Kinds", "Devices", "Host runtimes")
     for item in workers:
         able = item.capabilities
-        devices = [str(device.get("model", "?")) for device in able.get("devices") or []]
+        devices = [
+            str(device.get("model", "?")) + (f" (drained: {device['drained']})" if device.get("drained") else "")
+            for device in able.get("devices") or []
+        ]
         table.add_row(
             text(item.name),
             text(item.host),

@@ -43,6 +43,7 @@ class ExportedAttempt(Output):
     comparison_key: str | None
     environment: dict[str, Any] | None
     origin: Origin = Origin.RUN
+    usage: dict[str, Any] | None = None
     cases: list[ExportedCase]
 
 
@@ -95,6 +96,7 @@ def export(client: Client, job: int) -> Export:
                 comparison_key=attempt.comparison_key,
                 environment=attempt.environment,
                 origin=row.origin,
+                usage=attempt.usage,
                 cases=[ExportedCase.model_validate(case) for case in client.cases(row.attempt)],
             )
         )

@@ -96,14 +96,18 @@ def explain(session: Session, settings: Settings) -> dict[int, str | None]:
         for worker in session.scalars(select(Worker).where(Worker.seen_at >= since).order_by(Worker.name))
     ]
     cells = session.execute(
-        select(Cell.id, Cell.suite_spec, Cell.runtime, Cell.waiting_reason)
+        select(Cell.id, Cell.suite_spec, Cell.runtime, Cell.waiting_reason, Worker.name)
+        .outerjoin(Worker, Worker.id == Cell.reserved_worker_id)
         .where(Cell.state == CellState.QUEUED)
         .order_by(Cell.id)
         .limit(LOOKED_AT)
     )
     reasons = {}
-    for cell_id, suite, runtime, before in cells:
-        reason = _reason(workers, decode(SuiteSpec, suite), RuntimeSpec.parse(runtime))
+    for cell_id, spec, runtime, before, keeper in cells:
+        suite = decode(SuiteSpec, spec)
+        reason = _reason(workers, suite, RuntimeSpec.parse(runtime))
+        if reason is None and keeper is not None:
+            reason = f"waits for {suite.devices} free CUDA devices; worker {keeper} keeps its own free for it"
         if reason != before:
             reasons[cell_id] = reason
     return reasons

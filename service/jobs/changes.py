@@ -65,4 +65,4 @@ def end_cell(session: Session, cell: Cell, fallback: Verdict) -> None:
     cell.verdict = verdicts[decider] if decider is not None else fallback
     cell.state = move_cell(cell.state, CellState.ENDED)
     cell.ended_at = now()
-    cell.waiting_reason = None
+    cell.waiting_reason = cell.reserved_worker_id = None

@@ -31,7 +31,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 SUITE_KEYS = frozenset({"paths", "markers", "keyword", "args", "kind", "env", "mounts", "network", "case_timeout_s",
                         "cell_timeout_s", "silent_timeout_s", "memory_mib", "processes", "file_size_mib", "open_files",
-                        "runtimes"})  # fmt: skip
+                        "runtimes", "gpu", "gpu_memory_gib"})  # fmt: skip
 RULE_KEYS = frozenset({"refs", "paths", "suites", "runtimes"})
 
 
@@ -107,7 +107,7 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
     network = table.get("network", False)
     if not isinstance(network, bool):
         raise ConfigError(f"{where}network = {network!r}: expected true or false")
-    return SuiteSpec(
+    spec = SuiteSpec(
         name=name,
         paths=paths,
         kind=kind,
@@ -124,7 +124,13 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
         processes=_count(table, "processes", where, 8),
         file_size_mib=_count(table, "file_size_mib", where, 1),
         open_files=_count(table, "open_files", where, 64),
+        gpu=_patterns(table, "gpu", where),
+        gpu_memory_gib=_gib(table, "gpu_memory_gib", where),
     )
+    if (spec.gpu or spec.gpu_memory_gib) and not spec.devices:
+        key = "gpu" if spec.gpu else "gpu_memory_gib"
+        raise ConfigError(f"{where}{key}: only a suite of kind cuda, cuda.2 and so on runs on a GPU, not {kind!r}")
+    return spec
 
 
 def _env(table: Mapping[str, Any], where: str) -> Mapping[str, str]:
@@ -186,12 +192,7 @@ def _trigger_rule(table: Mapping[str, Any], where: str, suites: Mapping[str, Sui
     for name in names:
         if name not in suites:
             raise ConfigError(f"{where}suites names {name!r}, which is not declared; there are {', '.join(suites)}")
-    refs, paths = _texts(table, "refs", where), _texts(table, "paths", where)
-    for pattern in (*refs, *paths):
-        if len(pattern) > LONGEST_PATTERN:
-            raise ConfigError(f"{where[:-1]} has the pattern {pattern[:60]!r}...: {LONGEST_PATTERN} letters at most")
-    if max(len(refs), len(paths)) > MOST_PATTERNS:
-        raise ConfigError(f"{where[:-1]} has more than {MOST_PATTERNS} patterns; say the same with fewer")
+    refs, paths = _patterns(table, "refs", where), _patterns(table, "paths", where)
     return Rule(refs, paths, names, tuple(runtime.id for runtime in _runtimes(table, where)))
 
 
@@ -245,6 +246,23 @@ def _texts(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item and "\0" not in item for item in value):
         raise ConfigError(f"{where}{key} = {value!r}: expected a list of texts")
     return tuple(value)
+
+
+def _patterns(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    patterns = _texts(table, key, where)
+    for pattern in patterns:
+        if len(pattern) > LONGEST_PATTERN:
+            raise ConfigError(f"{where[:-1]} has the pattern {pattern[:60]!r}...: {LONGEST_PATTERN} letters at most")
+    if len(patterns) > MOST_PATTERNS:
+        raise ConfigError(f"{where[:-1]} has more than {MOST_PATTERNS} patterns; say the same with fewer")
+    return patterns
+
+
+def _gib(table: Mapping[str, Any], key: str, where: str) -> float:
+    value = table.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100_000:
+        raise ConfigError(f"{where}{key} = {value!r}: expected GiB of each card, a number over 0")
+    return float(value)
 
 
 def _seconds(table: Mapping[str, Any], key: str, where: str, default: float) -> float:

@@ -20,8 +20,8 @@ class Attempt(Base):
 
     ``token`` fences: who does not know it, or knows that of an ended attempt, writes nothing. ``last_seq`` is the
     number of the last batch that is stored. ``counts`` maps outcomes to how many cases have them as their last
-    observation. ``digest``, made at the end, is the SHA-256 over what was observed (``results.evidence``). What was
-    imported has no worker.
+    observation. ``usage`` is what its tests took of their devices, as ``messages.UsageEvent`` describes it. ``digest``,
+    made at the end, is the SHA-256 over what was observed (``results.evidence``). What was imported has no worker.
     """
 
     __tablename__ = "attempts"
@@ -57,6 +57,7 @@ class Attempt(Base):
     counts: Mapped[dict[str, Any]] = mapped_column(JSON, default=dict)
     collected: Mapped[int] = mapped_column(default=0)
     environment: Mapped[dict[str, Any] | None] = mapped_column(JSON)
+    usage: Mapped[dict[str, Any] | None] = mapped_column(JSON)
     comparison_key: Mapped[str | None] = mapped_column(String(400))
     digest: Mapped[str | None] = mapped_column(String(64))
     running_case: Mapped[str | None] = mapped_column(Text)

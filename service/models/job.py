@@ -46,6 +46,7 @@ class Job(Base):
 class Cell(Base):
     """One tree x runtime x suite of a job. ``suite_spec``, ``install`` and ``failure_rules`` are the tree's own
     declarations, as they stood at the commit when the job was planned. ``counts`` are those of the shown attempt.
+    ``reserved_worker_id`` is who keeps devices free for it, while it waits for several.
     """
 
     __tablename__ = "cells"
@@ -75,6 +76,7 @@ class Cell(Base):
     queued_at: Mapped[datetime.datetime]
     ended_at: Mapped[datetime.datetime | None]
     waiting_reason: Mapped[str | None] = mapped_column(Text)
+    reserved_worker_id: Mapped[int | None] = mapped_column(ForeignKey("workers.id"))
 
     job: Mapped[Job] = relationship(lazy="raise")
     tree: Mapped[Tree] = relationship(lazy="raise")

@@ -16,6 +16,7 @@ from service import clock
 from service.dependencies import known_caller
 from service.pages import log, progress, text
 from service.results.table import ORDER
+from service.results.usage import cards_of
 
 HERE = Path(__file__).parent
 HEADERS: Mapping[str, str] = {
@@ -63,6 +64,7 @@ def _environment() -> Environment:
     )
     made.filters.update({helper.__name__: helper for helper in helpers})
     made.filters["plain"] = log.plain
+    made.filters["cards"] = cards_of
     made.globals["progress"] = progress
     made.filters["counts"] = progress.counts
     made.globals["outcomes"] = {outcome.value: word for outcome, word in ORDER.items()}

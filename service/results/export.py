@@ -11,6 +11,7 @@ from service.jobs import views as jobs
 from service.jobs.schemas import CellOutput
 from service.results import junit, views
 from service.results.schemas import AttemptOutput, CaseOutput
+from service.results.usage import cards_of
 from service.states import AttemptState
 from worker.messages import Outcome, Verdict
 
@@ -62,6 +63,7 @@ def _suite(session: Session, cell: CellOutput, attempt: AttemptOutput | None) ->
         "verdict": str(attempt.verdict or ""),
         "gpu": cell.gpu or "",
         **{key: str(record[key]) for key in SHOWN if record.get(key)},
+        **{f"usage of {card.name}": str(card) for card in cards_of(attempt.usage)},
     }
     return junit.Suite(
         name=cell.name,

@@ -33,6 +33,7 @@ from worker.messages import (
     PhaseEvent,
     ProcessEndedEvent,
     ProcessStartedEvent,
+    UsageEvent,
 )
 
 INSERT_CASES = insert(Case)
@@ -157,12 +158,17 @@ def _process_ended(session: Session, attempt: Attempt, cell: Cell, event: Proces
         attempt.collected = event.collected
 
 
+def _usage(session: Session, attempt: Attempt, cell: Cell, event: UsageEvent) -> None:  # noqa: ARG001
+    attempt.usage = dict(event.record)
+
+
 HANDLERS: dict[type, Callable[[Session, Attempt, Cell, Any], None]] = {
     PhaseEvent: _phase,
     EnvironmentEvent: _environment,
     ProcessStartedEvent: _process_started,
     CollectedEvent: _collected,
     ProcessEndedEvent: _process_ended,
+    UsageEvent: _usage,
 }
 
 

@@ -35,7 +35,8 @@ class ArtifactOutput(Output):
 
 
 class AttemptOutput(Output):
-    """One execution of a cell. ``deciding`` says whether it is the one that counts.
+    """One execution of a cell. ``deciding`` says whether it is the one that counts; ``usage`` is what its tests took of
+    their GPUs: the most memory in bytes, and how busy each was.
 
     ``origin`` is ``imported`` where the results were made elsewhere: then there is no ``worker``, ``environment`` says
     what the sender told, and ``claimed_at`` is when the report came in.
@@ -57,6 +58,7 @@ class AttemptOutput(Output):
     counts: dict[str, int]
     collected: int
     environment: dict[str, Any] | None
+    usage: dict[str, Any] | None = None
     comparison_key: str | None
     running_case: str | None
     log_tail: str

@@ -188,6 +188,7 @@ def _attempts(session: Session, attempts: Sequence[Attempt]) -> list[AttemptOutp
             counts=attempt.counts,
             collected=attempt.collected,
             environment=attempt.environment,
+            usage=attempt.usage,
             comparison_key=attempt.comparison_key,
             running_case=attempt.running_case,
             log_tail=attempt.log_tail,

@@ -30,9 +30,9 @@ def register(body: Registration, database: DatabaseDep, settings: SettingsDep) -
 
 @router.post("/worker/heartbeat", dependencies=[Depends(is_worker)], status_code=204)
 def heartbeat(body: Heartbeat, database: DatabaseDep) -> None:
-    """An idle worker's sign of life."""
+    """A worker's sign of life, and how its devices are where they have changed."""
     with database.write() as session:
-        service.seen(session, body.worker, body.boot)
+        service.heartbeat(session, body)
 
 
 @router.post("/worker/claim", dependencies=[Depends(is_worker)], response_model=Assignment)

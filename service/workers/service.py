@@ -14,12 +14,13 @@ from sqlalchemy.orm import Session, joinedload
 from service.clock import now
 from service.errors import ContractMismatch, WorkerUnknown
 from service.jobs import changes
-from service.matrix.fit import misfit
+from service.matrix.fit import choose, misfit
 from service.models import Attempt, Cell, Tree, Worker
 from service.schemas import MOST_ID
 from service.settings import Settings
 from service.states import AttemptState, CellState, move_cell
-from service.workers import reaper
+from service.workers import reaper, reservation
+from service.workers.reservation import Reservation
 from worker.messages import (
     CONTRACT,
     Assignment,
@@ -27,6 +28,7 @@ from worker.messages import (
     CellSpec,
     Claim,
     FailureRule,
+    Heartbeat,
     Registered,
     Registration,
     RuntimeSpec,
@@ -86,34 +88,64 @@ def seen(session: Session, worker_id: int, boot: str) -> Worker:
     return worker
 
 
+def heartbeat(session: Session, body: Heartbeat) -> None:
+    """Notes that a worker was heard from, and how its devices are now where it says so.
+
+    Raises:
+        WorkerUnknown: the worker is not registered under this boot nonce.
+    """
+    worker = seen(session, body.worker, body.boot)
+    if body.devices is not None:
+        worker.capabilities = {**worker.capabilities, "devices": encode(body.devices)}
+
+
 def claim(session: Session, body: Claim, settings: Settings) -> Assignment | None:
     """Grants the worker a lease on the cell that is due to it, or nothing.
 
     The order is priority, then the repository with the fewest cells under way, then the time of queueing. A cell is
-    handed out only where the worker's runtimes, devices and mounts fit.
+    handed out only where the worker's runtimes, devices and mounts fit; devices that are kept for another one do not
+    count.
 
     Raises:
         WorkerUnknown: the worker is not registered under this boot nonce.
     """
     worker = seen(session, body.worker, body.boot)
     capabilities = decode(Capabilities, worker.capabilities)
+    kept = reservation.find(session, worker, capabilities, settings)
+    assignment = _first(session, worker, capabilities, frozenset(body.free_devices), kept, settings)
+    if kept is not None and not kept.noted and (assignment is None or assignment.cell.id != kept.cell):
+        reservation.note(session, kept, worker)
+    return assignment
+
+
+def _first(
+    session: Session,
+    worker: Worker,
+    capabilities: Capabilities,
+    free: frozenset[str],
+    kept: Reservation | None,
+    settings: Settings,
+) -> Assignment | None:
+    """A lease on the first cell that can be had."""
     passed = []
-    for cell_id in _due(session, capabilities, set(body.free_devices)):
+    for cell_id, devices in _due(session, capabilities, free, kept):
         statement = select(Cell).where(Cell.id == cell_id, Cell.state == CellState.QUEUED)
         cell = session.scalar(statement.with_for_update(skip_locked=True, of=Cell))
         if cell is not None:
-            return _grant(session, cell, worker, settings)
-        passed.append(statement)
+            return _grant(session, cell, worker, devices, settings)
+        passed.append((statement, devices))
     # Whoever held these need not have claimed them: the sweep says of a cell why it waits. So look again, and wait.
-    for statement in passed:
+    for statement, devices in passed:
         cell = session.scalar(statement.with_for_update(of=Cell))
         if cell is not None:
-            return _grant(session, cell, worker, settings)
+            return _grant(session, cell, worker, devices, settings)
     return None
 
 
-def _due(session: Session, capabilities: Capabilities, free: set[str]) -> Iterator[int]:
-    """The cells that fit, in the order in which they are due."""
+def _due(
+    session: Session, capabilities: Capabilities, free: frozenset[str], kept: Reservation | None
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """The cells that fit, each with the devices that it gets, in the order in which they are due."""
     busy = dict(
         session.execute(
             select(Cell.repository_id, func.count())
@@ -133,15 +165,18 @@ def _due(session: Session, capabilities: Capabilities, free: set[str]) -> Iterat
         page = page.order_by(Cell.queued_at, Cell.id).limit(PAGE)
         rows = session.execute(page).all()
         while rows:
-            for cell_id, _, suite, runtime in rows:
-                if misfit(capabilities, decode(SuiteSpec, suite), RuntimeSpec.parse(runtime), free) is None:
-                    yield cell_id
+            for cell_id, _, spec, name in rows:
+                suite, runtime = decode(SuiteSpec, spec), RuntimeSpec.parse(name)
+                behind_it = kept is not None and priority <= kept.priority and cell_id != kept.cell
+                usable = kept.spare(free) if kept is not None and behind_it else free
+                if misfit(capabilities, suite, runtime, usable) is None:
+                    yield cell_id, choose(capabilities, suite, runtime, usable) or ()
             last, queued = rows[-1][:2]
             behind = or_(Cell.queued_at > queued, (Cell.queued_at == queued) & (Cell.id > last))
             rows = session.execute(page.where(behind)).all() if len(rows) == PAGE else []
 
 
-def _grant(session: Session, cell: Cell, worker: Worker, settings: Settings) -> Assignment:
+def _grant(session: Session, cell: Cell, worker: Worker, devices: tuple[str, ...], settings: Settings) -> Assignment:
     moment = now()
     number = session.scalar(select(func.count()).where(Attempt.cell_id == cell.id)) or 0
     attempt = Attempt(
@@ -157,9 +192,9 @@ def _grant(session: Session, cell: Cell, worker: Worker, settings: Settings) -> 
     session.add(attempt)
     cell.state = move_cell(cell.state, CellState.CLAIMED)
     cell.attempts_since_queued += 1
-    cell.waiting_reason = None
+    cell.waiting_reason = cell.reserved_worker_id = None
     changes.settle(session, cell.job_id, [cell])
-    return Assignment(attempt.id, attempt.number, attempt.token, settings.lease_s, _spec(session, cell))
+    return Assignment(attempt.id, attempt.number, attempt.token, settings.lease_s, _spec(session, cell), devices)
 
 
 def _spec(session: Session, cell: Cell) -> CellSpec:

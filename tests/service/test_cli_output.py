@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 
 import pytest
 
 from service.cli.output import clean, clean_json, line, text
-from service.cli.render import counted, seconds
+from service.cli.render import counted, seconds, workers_table
+from service.workers.schemas import WorkerOutput
 
 
 def test_what_tested_code_says_cannot_steer_the_terminal() -> None:
@@ -38,3 +40,14 @@ def test_counts_read_like_a_table_with_the_worst_first() -> None:
 )
 def test_durations_are_for_people(value: float | None, words: str) -> None:
     assert seconds(value) == words
+
+
+def test_a_drained_card_stands_with_its_reason_in_the_list_of_workers() -> None:
+    """Beside one that is fit."""
+    devices = [{"model": "NVIDIA H200"}, {"model": "NVIDIA H200", "drained": "Xid 79"}]
+    moment = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    worker = WorkerOutput(
+        id=1, name="h200", host="h", capabilities={"devices": devices}, registered_at=moment, seen_at=moment, live=True
+    )
+    (cells,) = [list(column.cells) for column in workers_table([worker]).columns if column.header == "Devices"]
+    assert str(cells[0]) == "NVIDIA H200, NVIDIA H200 (drained: Xid 79)"

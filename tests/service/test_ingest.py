@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from service.client.client import Client
+from service.client.evidence import export
 from tests.support.repository import GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
 from worker.messages import (
@@ -23,6 +25,7 @@ from worker.messages import (
     PhaseEvent,
     ProcessEndedEvent,
     ProcessStartedEvent,
+    UsageEvent,
     encode,
 )
 
@@ -263,3 +266,28 @@ def test_an_artifact_is_saved_and_never_shown_as_a_page(attempt: DrivenAttempt) 
     (attempt.service.settings.data_dir / "artifacts" / digest[:2] / digest).unlink()
     assert attempt.service.get(f"/artifacts/{artifact['id']}", 404)["code"] == "not-found"
     assert attempt.service.get("/artifacts/999", 404)["code"] == "not-found"
+
+
+def test_what_an_attempt_took_of_its_gpus_is_kept_and_shown(service: RunningService, registered: GitRepository) -> None:
+    """In its record, the exported evidence, the JUnit document and the cell's page; an odd record breaks none."""
+    service.submit("demo", "main")
+    card = {
+        "index": 0, "uuid": "GPU-1", "memory_peak_bytes": 3 * 2**30, "memory_source": "processes",
+        "memory_total_bytes": 140 * 2**30, "utilisation_mean_percent": 41.5, "utilisation_max_percent": 97,
+        "xids": [31],
+    }  # fmt: skip
+    attempt = service.driver().must_claim()
+    attempt.start(1)
+    attempt.send(attempt.case("a"), UsageEvent({"samples": 3, "gpus": [card, 5, {"xids": 7}]}))
+    attempt.end(1)
+    said = "3.0 of 140.0 GiB of memory at most", "busy 41.5 % on average, 97 % at most", "Xid 31"
+    number = attempt.assignment.attempt
+    assert service.get(f"/attempts/{number}")["usage"]["gpus"][0] == card
+    junit = service.http.get(f"/api/v1/attempts/{number}/junit.xml").text
+    page = service.http.get("/cells/1").text
+    for words in said:
+        assert words in junit
+        assert words in page
+    with Client(service.url, service.http.headers["authorization"].removeprefix("Bearer ")) as client:
+        (row,) = export(client, 1).attempts
+    assert (row.usage or {})["gpus"][0] == card

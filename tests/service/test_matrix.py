@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from service.matrix import config, expand
 from service.matrix.config import ConfigError, TreeConfig
 from service.matrix.expand import PlannedTree
-from service.matrix.fit import cuda_of, misfit
+from service.matrix.fit import choose, cuda_of, misfit
 from worker.messages import Capabilities, Device, FailureClass, RuntimeSpec, SuiteSpec
 
 HEAD = "schema = 1\n"
@@ -28,6 +29,12 @@ SUITE = HEAD + '[suites.unit]\npaths = ["tests"]\n'
         (HEAD + "suites = 3", "suites = 3: expected a table"),
         (HEAD + "".join(f"[suites.s{n}]\n" for n in range(201)), "suites: 201 of them"),
         (SUITE + "x = 1", "suites.unit.x is not a key; there are args"),
+        (SUITE + 'kind = "cuda"\ngpu = "H200"', "suites.unit.gpu = 'H200': expected a list"),
+        (SUITE + 'kind = "cuda"\ngpu = ["*a*b*c*d*e"]', "suites.unit has the pattern"),
+        (SUITE + 'gpu = ["NVIDIA H200"]', "suites.unit.gpu: only a suite of kind cuda, cuda.2 and so on"),
+        (SUITE + "gpu_memory_gib = 8", "suites.unit.gpu_memory_gib: only a suite of kind cuda"),
+        (SUITE + 'kind = "cuda"\ngpu_memory_gib = -1', "suites.unit.gpu_memory_gib = -1: expected GiB"),
+        (SUITE + 'kind = "cuda"\ngpu_memory_gib = true', "suites.unit.gpu_memory_gib = True: expected GiB"),
         (HEAD + "colour = 1\n" + SUITE.removeprefix(HEAD), "colour is not a key"),
         (HEAD + '[suites."a b"]', "suites.a b: a suite's name"),
         (HEAD + f'[suites.{"a" * 65}]', "64 at most"),
@@ -129,6 +136,8 @@ def test_a_file_is_read_whole() -> None:
         processes = 100
         file_size_mib = 10
         open_files = 500
+        gpu = ["NVIDIA H200", "NVIDIA B*"]
+        gpu_memory_gib = 80
         runtimes = ["py3.12-torch2.9.1-cu129"]
         [suites.gate]
         [[failure_rules]]
@@ -137,23 +146,9 @@ def test_a_file_is_read_whole() -> None:
     """)
     suite = found.suites["cuda"]
     assert suite == SuiteSpec(
-        "cuda",
-        ("tests",),
-        "cuda.2",
-        "gpu",
-        "fit",
-        ("-x",),
-        {"A": "1"},
-        ("coco",),
-        True,
-        5.0,
-        50.0,
-        7.0,
-        2048,
-        100,
-        10,
-        500,
-    )
+        "cuda", ("tests",), "cuda.2", "gpu", "fit", ("-x",), {"A": "1"}, ("coco",), True, 5.0, 50.0, 7.0, 2048, 100, 10, 500,
+        ("NVIDIA H200", "NVIDIA B*"), 80.0,
+    )  # fmt: skip
     assert (suite.devices, found.suites["gate"]) == (2, SuiteSpec("gate", ()))
     assert found.runtimes == (RuntimeSpec("3.11"),)
     assert found.suite_runtimes == {"cuda": (RuntimeSpec("3.12", "2.9.1", "cu129"),)}
@@ -241,12 +236,22 @@ def test_a_trees_name() -> None:
     assert expand.tree_name("bb3c0b8" + "0" * 33, "1f2e3d" + "0" * 58) == "bb3c0b8+probe:1f2e3d"
 
 
-def device(uuid: str, cuda: str = "12.8") -> Device:
+def device(
+    uuid: str, cuda: str = "12.8", *, model: str = "NVIDIA H200", memory_mib: int = 143771, drained: str = ""
+) -> Device:
     """A device of some worker."""
-    return Device(0, uuid, "NVIDIA H200", 143771, "570.1", cuda)
+    return Device(0, uuid, model, memory_mib, "570.1", cuda, drained=drained)
+
+
+def cuda(*devices: Device, **more: object) -> dict[str, object]:
+    """What a worker with these devices offers."""
+    return {"kinds": ("cuda",), "devices": devices, **more}
 
 
 TORCH = RuntimeSpec("3.11", "2.9.1", "cu129")
+CU130 = RuntimeSpec("3.12", "2.11.0", "cu130")
+OPEN = RuntimeSpec("3.12", "2.11.0")
+ONE: dict[str, object] = {"kind": "cuda"}
 
 
 @pytest.mark.parametrize(
@@ -270,7 +275,20 @@ TORCH = RuntimeSpec("3.11", "2.9.1", "cu129")
          "its driver serves CUDA 11.8, and Python 3.11 / torch 2.9.1+cu129 needs 12 or later"),
         ({"kinds": ("cuda",), "devices": (device("a", "13.0"),)}, {"kind": "cuda"}, TORCH, None, None),
         ({"kinds": ("cuda",), "devices": (device("a", "²"),)}, {"kind": "cuda"}, TORCH, None, "its driver serves"),
-        ({"kinds": ("cuda",), "devices": (device("a", "11.8"),)}, {"kind": "cuda"}, RuntimeSpec("3.11"), None, None),
+        (cuda(device("a", "12.9")), ONE, CU130, None,
+         "its driver serves CUDA 12.9, and Python 3.12 / torch 2.11.0+cu130 needs 13 or later"),
+        (cuda(device("a", "12.0")), ONE, TORCH, None, None),
+        (cuda(device("a", "10.1")), ONE, RuntimeSpec("3.7", "1.5.0", "cu102"), None, "needs 10.2 or later"),
+        (cuda(device("a", "12.4"), host_runtimes=(CU130, OPEN)), ONE, OPEN, None, "needs 13 or later"),
+        (cuda(device("a", drained="Xid 79")), ONE, TORCH, None,
+         "has 0 of the 1 CUDA devices needed; GPU 0 drained: Xid 79"),
+        (cuda(device("a", drained="Xid 79"), device("b")), ONE, TORCH, None, None),
+        (cuda(device("a")), ONE | {"gpu": ("NVIDIA H100*", "NVIDIA B200")}, TORCH, None,
+         "has 0 of the 1 needed of NVIDIA H100* or NVIDIA B200: it has NVIDIA H200 with 140.4 GiB"),
+        (cuda(device("a")), ONE | {"gpu": ("NVIDIA H*",)}, TORCH, None, None),
+        (cuda(device("a")), ONE | {"gpu_memory_gib": 141.0}, TORCH, None,
+         "has 0 of the 1 needed with 141 GiB: it has NVIDIA H200 with 140.4 GiB"),
+        (cuda(device("a")), ONE | {"gpu_memory_gib": 140.0}, TORCH, None, None),
     ],
 )  # fmt: skip
 def test_whether_a_worker_can_serve_a_cell(
@@ -284,8 +302,38 @@ def test_whether_a_worker_can_serve_a_cell(
 
 @pytest.mark.parametrize(
     ("build", "major"),
-    [(None, None), ("cpu", None), ("rocm6.4", None), ("cu92", 9), ("cu118", 11), ("cu129", 12), ("cu1", None)],
-)
-def test_the_cuda_that_a_build_carries(build: str | None, major: int | None) -> None:
+    [(None, None), ("cpu", None), ("rocm6.4", None), ("cu92", (9, 2)), ("cu118", (11, 8)), ("cu129", (12, 9)),
+     ("cu1", None)],
+)  # fmt: skip
+def test_the_cuda_that_a_build_carries(build: str | None, major: tuple[int, int] | None) -> None:
     """A build that says no version asks for none; it is never an error, which would stop all claims."""
     assert cuda_of(RuntimeSpec("3.11", "2.9.1", build)) == major
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "free", "chosen"),
+    [
+        ("cpu", {}, {"a"}, ()),
+        ("cuda", {}, {"big", "a", "b", "old"}, ("a",)),
+        ("cuda", {"gpu_memory_gib": 40.0}, {"big", "a", "b"}, ("big",)),
+        ("cuda", {}, {"big"}, ("big",)),
+        ("cuda.2", {}, {"big", "a", "b"}, ("a", "b")),
+        ("cuda.2", {}, {"big", "b"}, ("big", "b")),
+        ("cuda.2", {}, {"b", "broken"}, None),
+        ("cuda", {"gpu": ("NVIDIA H200",)}, {"a", "b"}, None),
+    ],
+)
+def test_which_devices_a_cell_gets(
+    kind: str, more: dict[str, Any], free: set[str], chosen: tuple[str, ...] | None
+) -> None:
+    """Those that suffice and no larger; several of one model where that can be had; never one that is drained."""
+    small = {"model": "NVIDIA L4", "memory_mib": 23034}
+    devices = (
+        device("old", "11.8", model="NVIDIA T4", memory_mib=15360),
+        device("big"),
+        device("a", **small),
+        device("b", **small),
+        device("broken", drained="Xid 48"),
+    )
+    capabilities = Capabilities(("cpu", "cuda", "cuda.2"), devices)
+    assert choose(capabilities, SuiteSpec("unit", (), kind=kind, **more), TORCH, free) == chosen

@@ -18,7 +18,7 @@ from service.tokens import Scope, ensure
 from service.tokens import path as token_file
 from tests.support.repository import GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
-from worker.messages import EnvironmentEvent, FailureClass, Outcome
+from worker.messages import Device, EnvironmentEvent, FailureClass, Outcome
 
 
 @pytest.fixture
@@ -248,3 +248,13 @@ def test_workers(service: RunningService, reader: httpx.Client) -> None:
     page = reader.get("/workers").text
     for words in ("gpu-1", "cuda", "live", "1 of 1 worker"):
         assert words in page
+
+
+def test_a_drained_card_is_shown_with_its_reason(service: RunningService, reader: httpx.Client) -> None:
+    """Beside those that are fit."""
+    fit = Device(0, "GPU-0", "NVIDIA H200", 143771, "580.95", "13.0")
+    drained = Device(1, "GPU-1", "NVIDIA H200", 143771, "580.95", "13.0", drained="Xid 79 <the GPU>")
+    service.driver("h200", kinds=("cuda",), devices=(fit, drained))
+    page = reader.get("/workers").text
+    assert "GPU 1 drained: Xid 79 &lt;the GPU&gt;" in page
+    assert page.count("drained") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import Any
 
@@ -14,9 +15,12 @@ from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
 from tests.support.waiting import wait_for
-from worker.messages import Outcome
+from worker.messages import Device, Outcome
 
 __all__ = ["database_url"]
+
+
+CUDA = 'schema = 1\n[matrix]\nruntimes = ["py3.11"]\n[suites.gpu]\nkind = "cuda"\n'
 
 
 def reason(service: RunningService, job: Any) -> str | None:
@@ -43,6 +47,26 @@ def test_a_cell_that_nobody_can_serve_says_why(service: RunningService, register
     wait_for(lambda: "no worker is alive" in (reason(service, job) or ""), "silent workers to count as gone")
     driver.must_claim().run({"a": Outcome.PASSED})
     assert reason(service, job) is None
+
+
+def test_a_cell_whose_cards_are_drained_says_so(service: RunningService, registered: GitRepository) -> None:
+    """With each card's reason, as the worker tells it between two claims; it is taken back when one is fit again."""
+    registered.commit("cards", replaybench_dot_toml=CUDA)
+    fit = Device(1, "GPU-1", "NVIDIA H200", 143771, "580.95", "13.0")
+    driver = service.driver("h200", kinds=("cuda",), devices=(fit,))
+    job = service.submit("demo", "main")
+    drained = dataclasses.replace(fit, drained="Xid 79 (the GPU has fallen off the bus)", xids=(79,))
+    driver.beat((drained,))
+    said = "no live worker can serve it: h200 has 0 of the 1 CUDA devices needed; GPU 1 drained: Xid 79"
+    wait_for(lambda: (reason(service, job) or "").startswith(said), "the reason")
+    assert driver.claim("GPU-1") is None
+    (worker,) = service.get("/workers")
+    assert (worker["capabilities"]["devices"][0]["xids"], worker["capabilities"]["kinds"]) == ([79], ["cuda"])
+    driver.beat()
+    assert driver.claim("GPU-1") is None
+    driver.beat((fit,))
+    wait_for(lambda: reason(service, job) is None, "the reason to be taken back")
+    assert driver.must_claim("GPU-1").assignment.devices == ("GPU-1",)
 
 
 def test_a_lost_wake_up_is_sent_again_and_one_that_lies_unread_is_not(

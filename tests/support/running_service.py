@@ -28,7 +28,9 @@ from worker.messages import (
     Cause,
     Claim,
     CollectedEvent,
+    Device,
     Event,
+    Heartbeat,
     Outcome,
     Phase,
     PhaseEvent,
@@ -77,6 +79,11 @@ class WorkerDriver:
     service: RunningService
     worker: int
     boot: str
+
+    def beat(self, devices: tuple[Device, ...] | None = None) -> None:
+        """Gives a sign of life, and says how its devices are."""
+        body = encode(Heartbeat(self.worker, self.boot, devices))
+        _json(self.service.worker_http.post("/api/v1/worker/heartbeat", json=body), 204)
 
     def claim(self, *free: str) -> DrivenAttempt | None:
         """Claims one cell, or nothing."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from worker.messages import Batch, CellSpec, Event, RuntimeSpec, SuiteSpec, decode
+from worker.messages import AttemptEndedEvent, Batch, CellSpec, Event, RuntimeSpec, SuiteSpec, decode
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -23,6 +24,11 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 20.0) -> 
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.01)
     return value
+
+
+def wait_for_thread(name: str) -> None:
+    """Wait until no thread of a name runs in this process."""
+    wait_for(lambda: not any(thread.name == name for thread in threading.enumerate()), f"thread {name} to end")
 
 
 def is_alive(pid: int) -> bool:
@@ -89,6 +95,8 @@ class StubService:
     stop: bool = False
     assignments: list[Any] = field(default_factory=list)
     claims: list[Any] = field(default_factory=list)
+    registrations: list[Any] = field(default_factory=list)
+    heartbeats: list[Any] = field(default_factory=list)
     batches: list[Batch] = field(default_factory=list)
     artifacts: dict[str, bytes] = field(default_factory=dict)
     script: list[Answer] = field(default_factory=list)
@@ -97,33 +105,51 @@ class StubService:
     artifact_status: int = 201
     url: str = ""
     paths: list[str] = field(default_factory=list)
+    separate: bool = False
+    others: dict[str, dict[int, tuple[Event, ...]]] = field(default_factory=dict)
+    """With ``separate``, what is stored of each attempt, by its number in the address."""
+
+    @property
+    def ended(self) -> list[Event]:
+        """The last words of all attempts."""
+        return [event for event in self.events if isinstance(event, AttemptEndedEvent)]
 
     @property
     def events(self) -> list[Event]:
         """Every event, stored once, in order."""
-        return [event for seq in sorted(self.stored) for event in self.stored[seq]]
+        every = [self.stored, *self.others.values()]
+        return [event for stored in every for seq in sorted(stored) for event in stored[seq]]
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:
         self.paths.append(f"{method} {path}")
         if method == "PUT":
             self.artifacts[path.rsplit("/", 1)[-1]] = body
             return self.artifact_status, {}
-        if path.endswith("/register"):
-            return 200, {"worker": 7, "heartbeat_s": 0.3}
-        if path.endswith("/claim"):
-            self.claims.append(json.loads(body))
-            return (200, self.assignments.pop(0)) if self.assignments else (204, None)
+        if path.endswith(("/register", "/heartbeat", "/claim")):
+            return self.membership(path.rpartition("/")[2], json.loads(body))
         if self.script:
             return self.script.pop(0)
         if len(body) > self.largest:
             return 413, {"code": "too-large"}
-        return self.take(decode(Batch, json.loads(body)))
+        stored = self.others.setdefault(path.split("/")[-2], {}) if self.separate else self.stored
+        return self.take(decode(Batch, json.loads(body)), stored)
 
-    def take(self, batch: Batch) -> Answer:
+    def membership(self, call: str, body: Any) -> Answer:
+        if call == "heartbeat":
+            self.heartbeats.append(body)
+            return 204, None
+        if call == "register":
+            self.registrations.append(body)
+            return 200, {"worker": 7, "heartbeat_s": 0.3}
+        self.claims.append(body)
+        return (200, self.assignments.pop(0)) if self.assignments else (204, None)
+
+    def take(self, batch: Batch, into: dict[int, tuple[Event, ...]] | None = None) -> Answer:
+        stored = self.stored if into is None else into
         self.batches.append(batch)
-        due = len(self.stored) + 1
+        due = len(stored) + 1
         if batch.events:
             if batch.seq > due:
                 return 409, {"code": "batch-gap", "expected": due}
-            self.stored.setdefault(batch.seq, batch.events)
-        return 200, {"acknowledged": len(self.stored), "lease_s": self.lease_s, "stop": self.stop}
+            stored.setdefault(batch.seq, batch.events)
+        return 200, {"acknowledged": len(stored), "lease_s": self.lease_s, "stop": self.stop}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import os
 import sys
 import threading
 import time
@@ -13,10 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.worker.support import Repository, StubService, is_alive, wait_for
+from tests.support.nvml import MIB, Cards, card
+from tests.worker.support import Repository, StubService, is_alive, wait_for, wait_for_thread
+from worker import gpu
 from worker.attempt import Host, run_attempt
 from worker.client import Client
 from worker.confinement import Holds, find_holds
+from worker.device_faults import FaultBook
+from worker.health import DeviceHealth
 from worker.host_runtime import probe_hosts
 from worker.messages import (
     Assignment,
@@ -29,9 +34,11 @@ from worker.messages import (
     ProcessEndedEvent,
     RuntimeSpec,
     SuiteSpec,
+    UsageEvent,
 )
 from worker.runtime import Tools
 from worker.settings import Settings
+from worker.xids import XidWatch
 
 SUITE = {
     "tests/test_it.py": """
@@ -386,3 +393,129 @@ def test_1():
     pid = int((tmp_path / "pid").read_text())
     wait_for(lambda: not is_alive(pid), "the grandchild to be gone")
     assert f"killed: {pid}".encode() in service.artifacts["log.txt"]
+
+
+LEAK = """
+import json, os, pathlib, subprocess, sys, time
+def change(**what):
+    path = pathlib.Path({path!r})
+    state = json.loads(path.read_text())
+    state["gpus"][0].update(what)
+    path.with_suffix(".test").write_text(json.dumps(state))
+    path.with_suffix(".test").rename(path)
+"""
+
+
+def on_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: Host, **more: Any) -> tuple[Cards, Host]:
+    """A host with one card, of the stand-in."""
+    cards = Cards(tmp_path / "cards.json", card(0, **more))
+    cards.put_under(monkeypatch)
+    book = FaultBook(tmp_path / "devices")
+    health = DeviceHealth(gpu.inventory(), book, attempts=host.folder.parent, free_percent=90, grace_s=0.3)
+    settings = host.settings.model_copy(update={"gpu_sample_s": 0.02})
+    return cards, dataclasses.replace(host, health=health, settings=settings)
+
+
+def run_on_card(host: Host, repository: Repository, tests: str) -> None:
+    repository.commit({"tests/test_it.py": tests})
+    cell = repository.cell(suite=SuiteSpec("gate", ("tests",), kind="cuda"))
+    run_attempt(Assignment(5, 1, "lease", 30.0, cell), host.health.devices(), host)
+
+
+def usage(service: StubService) -> Any:
+    (event,) = [event for event in service.events if isinstance(event, UsageEvent)]
+    (found,) = event.record["gpus"]
+    return found
+
+
+def test_what_a_cell_takes_of_its_card_is_told(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The most memory of its own processes, and how busy the card was; the record of where it ran names the card."""
+    cards, here = on_card(tmp_path, monkeypatch, host)
+    tests = LEAK.format(path=str(cards.path)) + (
+        "def test_1():\n"
+        "    assert os.environ['CUDA_VISIBLE_DEVICES'].startswith('GPU-00000000-')\n"
+        "    change(processes=[[os.getpid(), 3000], [1, 77]], utilisation=90)\n"
+        "    time.sleep(0.5)\n"
+        "    change(processes=[], utilisation=0)\n"
+    )
+    run_on_card(here, repository, tests)
+    assert (ended(service).cause, ended(service).detail) == (Cause.FINISHED, "")
+    assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
+    found = usage(service)
+    assert (found["memory_peak_bytes"], found["memory_source"]) == (3000 * MIB, "processes")
+    assert (found["utilisation_max_percent"], found["xids"], found["uuid"]) == (90, [], cards.uuids[0])
+    (environment,) = [event for event in service.events if isinstance(event, EnvironmentEvent)]
+    (told,) = environment.record["gpus"]
+    assert (told["uuid"], told["ecc_volatile"], told["compute_mode"]) == (cards.uuids[0], 0, "default")
+
+
+def test_a_card_that_fails_its_gate_runs_no_test(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody took it while the runtime was built: the attempt is the machine's fault, the holder is named."""
+    cards, here = on_card(tmp_path, monkeypatch, host)
+    cards.set(0, processes=[[os.getpid(), 5000]])
+    run_on_card(here, repository, "def test_1(): pass\n")
+    assert ended(service).cause is Cause.INFRASTRUCTURE
+    assert f"(pid {os.getpid()}, 5000 MiB). No test has run" in ended(service).detail
+    assert ended(service).detail.startswith("GPU 0 drained: in use by ")
+    assert not any(isinstance(event, CaseEvent) for event in service.events)
+    assert here.health.devices()[0].drained
+
+
+def test_what_is_observed_on_a_card_that_breaks_counts_for_nothing(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that fail then are not to blame: memory errors that came in the middle end the attempt as the machine's."""
+    cards, here = on_card(tmp_path, monkeypatch, host)
+    tests = LEAK.format(path=str(cards.path)) + "def test_1():\n    change(ecc=[3, 3])\n    assert False\n"
+    run_on_card(here, repository, tests)
+    assert ended(service).cause is Cause.INFRASTRUCTURE
+    assert "GPU 0 drained: 3 new uncorrected ECC errors" in ended(service).detail
+    assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["failed"]
+
+
+def test_a_programs_own_xid_is_noted_and_drains_nothing(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A suite may crash on purpose."""
+    cards, here = on_card(tmp_path, monkeypatch, host)
+    stop = threading.Event()
+    watch = XidWatch(cards.uuids, here.health.note_xid, stop)
+    watch.start()
+    assert watch.listening.wait(10)
+    tests = LEAK.format(path=str(cards.path)) + "def test_1():\n    change(xids=[31])\n    time.sleep(0.5)\n"
+    run_on_card(here, repository, tests)
+    stop.set()
+    wait_for_thread("xid-watch")
+    assert (ended(service).cause, ended(service).detail) == (Cause.FINISHED, "")
+    assert usage(service)["xids"] == [31]
+    assert here.health.devices()[0].drained == ""
+
+
+def test_what_outlives_its_cell_on_a_card_is_named_and_ended(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grandchild whose keeper was killed holds the card's memory: the attempt says so, and it is gone."""
+    cards, here = on_card(tmp_path, monkeypatch, host)
+    tests = LEAK.format(path=str(cards.path)) + (
+        "import signal\n"
+        "def test_1():\n"
+        "    code = 'import time; time.sleep(120)'\n"
+        "    child = subprocess.Popen([sys.executable, '-c', code], start_new_session=True,\n"
+        "                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        "    change(processes=[[child.pid, 5000]], used_mib=5600)\n"
+        f"    pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
+        "    os.kill(os.getppid(), signal.SIGKILL)\n"
+        "    time.sleep(60)\n"
+    )
+    run_on_card(here, repository, tests)
+    pid = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not is_alive(pid), "the grandchild to be gone")
+    assert ended(service).cause is Cause.INFRASTRUCTURE
+    text = service.artifacts["log.txt"].decode()
+    assert "GPU 0 was not given back within 0.3 s: 5600 MiB in use, 600 MiB before: " in text
+    assert f"(pid {pid}, 5000 MiB); killed {pid}" in text
+    assert "was not given back" in ended(service).detail

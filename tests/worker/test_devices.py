@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from worker import gpu
 from worker.devices import DevicePool
 from worker.messages import Device
 
@@ -18,10 +17,10 @@ def test_what_is_kept_is_not_free_until_it_is_released(tmp_path: Path) -> None:
     mine, others = DevicePool(TWO, tmp_path), DevicePool(TWO, tmp_path)
     with mine.choosing() as lease:
         assert lease.uuids == ("GPU-0", "GPU-1")
-        lease.keep(1)
+        lease.keep(lease.uuids[:1])
     with others.choosing() as second:
         assert second.uuids == ("GPU-1",)
-        second.keep(1)
+        second.keep(second.uuids[:1])
     with mine.choosing() as third:
         assert third.uuids == ()
     lease.release()
@@ -44,12 +43,41 @@ def test_a_claim_that_breaks_gives_all_back(tmp_path: Path) -> None:
         lease.release()
 
 
-def test_the_inventory_is_a_list_of_devices_or_empty() -> None:
-    """A machine without a GPU has none, which is no error."""
-    for device in gpu.inventory():
-        assert device.uuid.startswith("GPU-")
-        assert gpu.memory(device.uuid) is not None
-    assert gpu.memory("GPU-of-no-machine") is None
+def test_nobody_holds_one_card_and_waits_for_another(tmp_path: Path) -> None:
+    """Two workers of a host that each want both cards: who finds only one of them gives it back at once."""
+    mine, others = DevicePool(TWO, tmp_path), DevicePool(TWO, tmp_path)
+    with mine.choosing() as one:
+        one.keep(["GPU-1"])
+    with others.choosing() as wanting:
+        assert wanting.uuids == ("GPU-0",)
+        wanting.release()
+    one.release()
+    with mine.choosing() as both:
+        assert both.uuids == ("GPU-0", "GPU-1")
+        both.release()
+
+
+def test_a_look_holds_what_is_free_and_never_waits(tmp_path: Path) -> None:
+    """While somebody chooses there is no look, and a look keeps nothing."""
+    mine, others = DevicePool(TWO, tmp_path), DevicePool(TWO, tmp_path)
+    with mine.choosing() as lease:
+        lease.keep(["GPU-0"])
+        with others.looking() as seen:
+            assert seen is None
+    with others.looking() as seen:
+        assert seen == ("GPU-1",)
+    with others.choosing() as rest:
+        assert rest.uuids == ("GPU-1",)
+        rest.release()
+    lease.release()
+
+
+def test_a_card_that_cannot_be_read_is_never_leased(tmp_path: Path) -> None:
+    """It has no UUID to name it by."""
+    unread = Device(2, "", "unknown", 0, "580", "13.0", drained="the driver cannot read it")
+    with DevicePool((*TWO, unread), tmp_path).choosing() as lease:
+        assert lease.uuids == ("GPU-0", "GPU-1")
+        lease.release()
 
 
 def test_who_fails_to_choose_holds_nothing(tmp_path: Path) -> None:
