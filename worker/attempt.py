@@ -40,6 +40,7 @@ from worker.pytest_run import Run, run_pytest
 from worker.runtime import Tools, built_runtime
 from worker.runtime_facts import Runtime, assert_is
 from worker.settings import Settings
+from worker.source import source_of
 from worker.survivors import end_survivors
 
 log = structlog.get_logger()
@@ -140,7 +141,9 @@ class _Attempt:
         for name in ("home", "tmp"):
             (self.folder / name).mkdir(parents=True)
         with self._timed("checkout"):
-            check_out(self.cell, self.host.settings.cache_dir, self.tree, self.stop)
+            check_out(
+                self.cell, source_of(self.assignment, self.host.settings.cache_dir, self.log), self.tree, self.stop
+            )
         with self._timed("runtime"):
             runtime = self._runtime()
         with self._timed("overlay"):

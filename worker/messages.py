@@ -182,7 +182,8 @@ class Selection:
 
 @dataclass(frozen=True)
 class SuiteSpec:
-    """A named pytest selection, as the tree's ``replaybench.toml`` declares it. Limits are in seconds. What a job asks
+    """A named pytest selection, as the tree's ``replaybench.toml`` declares it. Limits are in seconds;
+    ``lfs_pointers`` says that it can do with files of Git LFS left as pointers. What a job asks
     for beyond the declaration is ``selection`` and ``run``, the cell's number among its repetitions, from 1."""
 
     name: str
@@ -196,6 +197,7 @@ class SuiteSpec:
     network: bool = False
     case_timeout_s: float = 300.0
     cell_timeout_s: float = 3600.0
+    lfs_pointers: bool = False
     selection: Selection | None = None
     run: int = 1
 
@@ -287,15 +289,29 @@ class CellSpec:
 
 
 @dataclass(frozen=True)
+class GitCredential:
+    """What opens a private repository, for the attempt that got it: a token with its user name, or an SSH key. It goes
+    to the host of the registered URL alone. ``fault`` says why the service has none to hand out, if so."""
+
+    user: str = ""
+    token: str = field(default="", repr=False)
+    ssh_key: str = field(default="", repr=False)
+    known_hosts: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True)
 class Assignment:
     """A granted lease. ``token`` fences: it goes with every write. ``lease_s`` counts from the answer, on the service's
-    clock."""
+    clock; so does ``queued_s`` back to when the cell was queued."""
 
     attempt: int
     number: int
     token: str
     lease_s: float
     cell: CellSpec
+    credential: GitCredential | None = None
+    queued_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 SUITE_KEYS = frozenset({"paths", "markers", "keyword", "args", "kind", "env", "mounts", "network", "case_timeout_s",
-                        "cell_timeout_s", "runtimes"})  # fmt: skip
+                        "cell_timeout_s", "runtimes", "lfs_pointers"})  # fmt: skip
 RULE_KEYS = frozenset({"refs", "paths", "suites", "runtimes"})
 
 
@@ -97,9 +97,6 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
     for path in paths:
         if path.startswith(("-", "/")) or ".." in path.split("/"):
             raise ConfigError(f"{where}paths has {path!r}: give paths inside the tree")
-    network = table.get("network", False)
-    if not isinstance(network, bool):
-        raise ConfigError(f"{where}network = {network!r}: expected true or false")
     return SuiteSpec(
         name=name,
         paths=paths,
@@ -109,9 +106,10 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
         args=_texts(table, "args", where),
         env=_env(table, where),
         mounts=_texts(table, "mounts", where),
-        network=network,
+        network=_switch(table, "network", where),
         case_timeout_s=_seconds(table, "case_timeout_s", where, SuiteSpec.case_timeout_s),
         cell_timeout_s=_seconds(table, "cell_timeout_s", where, SuiteSpec.cell_timeout_s),
+        lfs_pointers=_switch(table, "lfs_pointers", where),
     )
 
 
@@ -232,6 +230,13 @@ def _texts(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) and item and "\0" not in item for item in value):
         raise ConfigError(f"{where}{key} = {value!r}: expected a list of texts")
     return tuple(value)
+
+
+def _switch(table: Mapping[str, Any], key: str, where: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}{key} = {value!r}: expected true or false")
+    return value
 
 
 def _seconds(table: Mapping[str, Any], key: str, where: str, default: float) -> float:
