@@ -28,7 +28,7 @@ _HELPER = Path(__file__).with_name("askpass.py")
 _QUESTION = re.compile(r"(Username|Password) for '(.+)': ?\n?")
 _REFUSED = re.compile(
     r"could not read (Username|Password)|Authentication failed|Permission denied|Host key verification failed|"
-    r"returned error: 40[134]|[Rr]epository .*not found|terminal prompts disabled|redirect"
+    r"returned error: (40[134]|30\d)|[Rr]epository .*not found|terminal prompts disabled|redirect"
 )
 
 
@@ -142,6 +142,6 @@ def next_step(text: str, url: str) -> str:
         return ""
     if "Host key verification failed" in text:
         return f" (give the host's key: `ssh-keyscan HOST` to `repos credential NAME --known-hosts FILE`, for {url})"
-    if "redirect" in text:
+    if "redirect" in text or "error: 30" in text:
         return f" (a credential follows no redirect: register the address that {url} is sent on to)"
     return f" (if {url} is private, set a credential for it: `replaybench repos credential NAME --token -`)"

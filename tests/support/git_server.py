@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import subprocess
 import threading
@@ -83,13 +84,14 @@ def serving(root: Path, user: str = "", token: str = "") -> Iterator[GitServer]:
             for key, value in headers.items():
                 self.send_header(key, value)
             self.end_headers()
-            if it.stall_after is not None and len(content) > it.stall_after:
+            if it.stall_after is not None and b"PACK" in content:
                 self.wfile.write(content[: it.stall_after])
                 self.wfile.flush()
                 it.stalled.set()
                 it.released.wait(60)
-                return
-            self.wfile.write(content)
+                content = content[it.stall_after :]
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""
