@@ -90,7 +90,7 @@ class Planner:
             self._plan(one)
 
     def _plan(self, waiting: Waiting) -> None:
-        mirror = planning.mirror_of(self._settings, waiting.repository_id, waiting.url)
+        mirror = planning.mirror_of(self._database, self._settings, waiting.repository_id, waiting.url)
         try:
             body = choose(waiting, mirror)
             plan = planning.plan(body, mirror, self._settings) if isinstance(body, JobInput) else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session, joinedload
 
+from service import credentials
 from service.errors import NotFound
 from service.models import CommitStatus, ForgeLink, Repository
 from service.schemas import Page
 from service.states import SendState
-from service.statuses import credentials
 from service.statuses.schemas import ForgeOutput, StatusOutput
 
 
