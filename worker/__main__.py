@@ -19,7 +19,7 @@ from typing import TextIO, cast
 import structlog
 from filelock import FileLock, Timeout
 
-from worker import gpu
+from worker import gpu, room
 from worker.attempt import Host
 from worker.boot_folder import BootFolder
 from worker.client import Client, ServiceError
@@ -146,7 +146,16 @@ class _Worker:
     def enter(self) -> Server | None:
         """Register, after what the dead left is delivered and removed; nothing when asked to stop first."""
         settings = self.settings
-        tools = Tools(settings.uv_command, settings.cache_dir, settings.build_timeout_s, settings.builds)
+        tools = Tools(
+            settings.uv_command,
+            settings.cache_dir,
+            settings.build_timeout_s,
+            settings.builds,
+            settings.build_failure_s,
+            settings.free_bytes,
+            settings.runtimes_cap_bytes,
+            settings.cache_dir / "uv",
+        )
         spools = self.spools.dead()
         leftovers = [path for folder in spools for path in sorted(folder.path.glob("*.jsonl"))]
         if not self.membership.enter(leftovers):
@@ -156,6 +165,8 @@ class _Worker:
             end_survivors(folder.path)
         for folder in [*spools, *attempts]:
             folder.remove()
+        for name in room.clean(settings.cache_dir):
+            log.warning("half-built runtime removed", runtime=name)
         self.membership.beat_in_background()
         host = Host(
             settings=settings,

@@ -83,6 +83,7 @@ class _Attempt:
         self.log = OutputLog(settings.log_head_bytes, settings.log_cap_bytes)
         self.build_log = OutputLog(settings.log_head_bytes, settings.log_cap_bytes)
         self.stop = threading.Event()
+        self.uses = contextlib.ExitStack()
         self.delivery = Delivery(
             host.client,
             assignment,
@@ -140,6 +141,7 @@ class _Attempt:
         mounts = self._mounts()
         for name in ("home", "tmp"):
             (self.folder / name).mkdir(parents=True)
+        self.host.tools.room.look(self.log.note, self.stop)
         with self._timed("checkout"):
             check_out(
                 self.cell, source_of(self.assignment, self.host.settings.cache_dir, self.log), self.tree, self.stop
@@ -191,7 +193,8 @@ class _Attempt:
         spec = self.cell.runtime
         if (runtime := self.host.hosts.get(spec)) is None:
             both = Tee(self.log, self.build_log)
-            runtime = built_runtime(spec, self.host.tools, both, self.stop)
+            waited = self.assignment.queued_s
+            runtime = built_runtime(spec, self.host.tools, both, self.stop, queued_s=waited, uses=self.uses)
         assert_is(runtime, spec)
         self.log.note(f"runtime {spec.id} ({runtime.origin}): {runtime.interpreter}")
         return runtime
@@ -258,6 +261,7 @@ class _Attempt:
             detail = "; ".join(filter(None, [detail, *upload(self.host.client, self.assignment, logs, self._gives_up)]))
         self.delivery.send(AttemptEndedEvent(cause, detail))
         self.delivery.finish(self.host.stopping, self.host.settings.stop_grace_s / 2)
+        self.uses.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _gives_up(self, failures: int) -> bool:
