@@ -24,7 +24,7 @@ from worker.runtime_use import Use, last_used
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _CLEAN_S = 120.0
-_WORTH = 0.05
+_WORTH = 0.5
 
 
 @dataclass(frozen=True)

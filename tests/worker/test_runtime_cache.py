@@ -358,6 +358,19 @@ def test_the_cap_throws_the_least_recently_used_away(tools: Tools) -> None:
     assert not list(tools.room.runtimes.glob(".gone-*"))
 
 
+def test_a_runtime_that_shares_its_files_is_not_thrown_away_for_nothing(
+    tools: Tools, tmp_path: Path, house: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are links into a cache of uv that is not the worker's, the disk would be as full without it."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "somebody's"))
+    wheel(house, "lightning", "1.0", {"lightning/data": "x" * (4 << 20)})
+    home = home_of(build(tools))
+    assert not tools.room.throw_one_away(lambda _: None)
+    with pytest.raises(InfrastructureFault, match="`uv cache clean` empties"):
+        dataclasses.replace(tools, free_bytes=1 << 60).room.look(lambda _: None, NEVER)
+    assert home.exists()
+
+
 def test_a_use_is_noted_beside_the_runtime(tools: Tools) -> None:
     """Within it nothing is written ever again."""
     home = home_of(build(tools))
