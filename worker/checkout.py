@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import NamedTuple
 
 from gitaccess.address import AddressRefused, resolve
 from worker.disk import full
@@ -14,11 +15,18 @@ from worker.errors import EnvironmentFault, InfrastructureFault
 from worker.git import GitError, git
 from worker.messages import CellSpec
 from worker.mirror import Source, commit_in_mirror, mend
-from worker.submodules import submodules_of
+from worker.tree_index import FILE, LINK, Entry, entries_of, submodules_of
 
 _DEEPEST = 8
 _LFS = b"version https://git-lfs.github.com/spec/v1\n"
 _LFS_LARGEST = 1024
+
+
+class Part(NamedTuple):
+    """A tree or one of its submodules, with all that it holds. Of several the tree itself comes first."""
+
+    folder: Path
+    entries: list[Entry]
 
 
 def check_out(cell: CellSpec, source: Source, tree: Path, stop: threading.Event) -> None:
@@ -32,10 +40,11 @@ def check_out(cell: CellSpec, source: Source, tree: Path, stop: threading.Event)
         Stopped: the attempt was asked to end.
     """
     _write(source, cell.url, cell.commit, tree, stop, cell)
-    _submodules(tree, tree, cell.url, source, stop, 0)
-    _refuse_links_out(tree)
+    parts = [Part(tree, entries_of(tree))]
+    _submodules(parts, cell.url, source, stop, 0)
+    _refuse_links_out(parts)
     if not cell.suite.lfs_pointers:
-        _refuse_lfs_pointers(tree)
+        _refuse_lfs_pointers(parts)
 
 
 def _write(
@@ -82,8 +91,10 @@ def _borrow(mirror: Path, commit: str, tree: Path) -> None:
     git(tree, "read-tree", commit)
 
 
-def _submodules(top: Path, tree: Path, url: str, source: Source, stop: threading.Event, depth: int) -> None:
-    found = submodules_of(tree)
+def _submodules(parts: list[Part], url: str, source: Source, stop: threading.Event, depth: int) -> None:
+    """Add the submodules of the last part, and theirs."""
+    top, (tree, entries) = parts[0].folder, parts[-1]
+    found = submodules_of(tree, entries)
     if found and depth >= _DEEPEST:
         raise EnvironmentFault(f"submodules of {url} are nested deeper than {_DEEPEST}")
     for one in found:
@@ -95,46 +106,46 @@ def _submodules(top: Path, tree: Path, url: str, source: Source, stop: threading
         except AddressRefused as error:
             raise EnvironmentFault(f"submodule {one.path!r} of {url}: {error}") from error
         _write(source, address, one.commit, place, stop)
-        _submodules(top, place, address, source, stop, depth + 1)
+        parts.append(Part(place, entries_of(place)))
+        _submodules(parts, address, source, stop, depth + 1)
 
 
-def _repositories(top: Path) -> list[Path]:
-    """The tree and its submodules, those within them too."""
-    found = [top]
-    for folder in found:
-        found += [folder / one.path for one in submodules_of(folder)]
-    return found
-
-
-def _listed(folder: Path, *arguments: str) -> list[str]:
-    output = git(folder, "ls-files", "-z", *arguments)
-    return [os.fsdecode(entry) for entry in output.split(b"\0") if entry]
-
-
-def _refuse_links_out(top: Path) -> None:
+def _refuse_links_out(parts: list[Part]) -> None:
     """What a test reads must come from the tree, and what the worker reads of it too."""
+    top = parts[0].folder
     root = os.path.realpath(top)
-    for folder in _repositories(top):
-        for entry in _listed(folder, "--stage"):
-            mode, _, path = entry.partition("\t")
-            end = os.path.realpath(folder / path) if mode.startswith("120000 ") else root
-            if end != root and not end.startswith(root + os.sep):
-                place = (folder / path).relative_to(top)
-                raise EnvironmentFault(
-                    f"the link {place} leads out of the tree, to {os.readlink(folder / path)}: commit one that stays "
-                    "inside, or ask for data by the suite's `mounts`"
-                )
+    links = (part.folder / entry.path for part in parts for entry in part.entries if entry.mode == LINK)
+    for place in links:
+        end = os.path.realpath(place)
+        if end != root and not end.startswith(root + os.sep):
+            raise EnvironmentFault(
+                f"the link {place.relative_to(top)} leads out of the tree, to {os.readlink(place)}: commit one that "
+                "stays inside, or ask for data by the suite's `mounts`"
+            )
 
 
-def _refuse_lfs_pointers(top: Path) -> None:
-    files = (folder / path for folder in _repositories(top) for path in _listed(folder, "--", ":(attr:filter=lfs)"))
-    pointers = [place for place in files if _is_lfs_pointer(place)]
+def _refuse_lfs_pointers(parts: list[Part]) -> None:
+    top = parts[0].folder
+    pointers = [place for part in parts for place in _in_lfs(part) if _is_lfs_pointer(place)]
     if pointers:
         raise EnvironmentFault(
             f"the tree has {len(pointers)} Git LFS pointer file{'s' if len(pointers) > 1 else ''} whose content is not "
             f"in git, the first {pointers[0].relative_to(top)}, and git-lfs is not run: commit the content, give it to "
             "the worker as data (the suite's `mounts`), or set lfs_pointers = true where the suite does not need it"
         )
+
+
+def _in_lfs(part: Part) -> list[Path]:
+    """The files that some attribute gives to LFS. git is asked only where one may."""
+    attributes = (
+        part.folder / entry.path
+        for entry in part.entries
+        if entry.path.rpartition("/")[2] == ".gitattributes" and entry.mode.startswith(FILE)
+    )
+    if not any(b"lfs" in path.read_bytes() for path in attributes):
+        return []
+    listed = git(part.folder, "ls-files", "-z", "--", ":(attr:filter=lfs)")
+    return [part.folder / os.fsdecode(path) for path in listed.split(b"\0") if path]
 
 
 def _is_lfs_pointer(place: Path) -> bool:
