@@ -96,6 +96,12 @@ class ForgeIncomplete(ServiceError):
     status, code, title = 422, "forge-incomplete", "The forge is not fully described"
 
 
+class CredentialRefused(ServiceError):
+    """The repository's credential is not of its form, or cannot be sent to the repository's address."""
+
+    status, code, title = 422, "credential-refused", "The credential is refused"
+
+
 class MirrorFailed(ServiceError):
     """The repository could not be fetched."""
 

@@ -57,6 +57,13 @@ class DeliveryState(enum.StrEnum):
 ENDED_JOB_STATES = frozenset({JobState.PASSED, JobState.FAILED, JobState.BROKEN, JobState.CANCELLED})
 
 
+class CredentialKind(enum.StrEnum):
+    """What opens a private repository."""
+
+    TOKEN = "token"  # noqa: S105 - the kind, no token
+    SSH_KEY = "ssh-key"
+
+
 class CommitState(enum.StrEnum):
     """What a forge is told of a commit."""
 

@@ -19,7 +19,7 @@ from typing import TextIO, cast
 import structlog
 from filelock import FileLock, Timeout
 
-from worker import gpu, operator
+from worker import gpu, operator, room
 from worker.attempt import Host
 from worker.boot_folder import BootFolder
 from worker.client import Client, ServiceError
@@ -164,7 +164,16 @@ class _Worker:
         pool = DevicePool(self.devices, settings.cache_dir / "devices")
         XidWatch([device.uuid for device in self.devices if device.uuid], self.health.note_xid, self.stopping).start()
         self.health.recheck(pool)
-        tools = Tools(settings.uv_command, settings.cache_dir, settings.build_timeout_s, settings.builds)
+        tools = Tools(
+            settings.uv_command,
+            settings.cache_dir,
+            settings.build_timeout_s,
+            settings.builds,
+            settings.build_failure_s,
+            settings.free_bytes,
+            settings.runtimes_cap_bytes,
+            settings.cache_dir / "uv",
+        )
         spools = self.spools.dead()
         leftovers = [path for folder in spools for path in sorted(folder.path.glob("*.jsonl"))]
         if not self.membership.enter(leftovers):
@@ -177,6 +186,8 @@ class _Worker:
         for folder in [*spools, *attempts]:
             folder.remove()
         self.health.recheck(pool)  # What the dead had left on a card is gone now.
+        for name in room.clean(settings.cache_dir):
+            log.warning("half-built runtime removed", runtime=name)
         self.membership.beat_in_background()
         self.health.recheck_in_background(pool, settings.gpu_recheck_s, self.stopping)
         host = Host(

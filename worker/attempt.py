@@ -45,6 +45,7 @@ from worker.runtime import Tools, built_runtime
 from worker.runtime_facts import Runtime, assert_is
 from worker.sandbox_view import View
 from worker.settings import Settings
+from worker.source import source_of
 from worker.survivors import end_survivors
 from worker.usage import UsageSampler
 
@@ -91,6 +92,7 @@ class _Attempt:
         self.build_log = OutputLog(settings.log_head_bytes, settings.log_cap_bytes)
         self.stop = threading.Event()
         self.complaints: list[str] = []
+        self.uses = contextlib.ExitStack()
         self.delivery = Delivery(
             host.client,
             assignment,
@@ -153,8 +155,11 @@ class _Attempt:
         mounts = self._mounts()
         for name in ("home", "tmp"):
             (self.folder / name).mkdir(parents=True)
+        self.host.tools.room.look(self.log.note, self.stop)
         with self._timed("checkout"):
-            check_out(self.cell, self.host.settings.cache_dir, self.tree, self.stop)
+            check_out(
+                self.cell, source_of(self.assignment, self.host.settings.cache_dir, self.log), self.tree, self.stop
+            )
         with self._timed("runtime"):
             runtime = self._runtime()
         box = self._box(runtime, mounts)
@@ -211,7 +216,8 @@ class _Attempt:
         spec = self.cell.runtime
         if (runtime := self.host.hosts.get(spec)) is None:
             both = Tee(self.log, self.build_log)
-            runtime = built_runtime(spec, self.host.tools, both, self.stop)
+            waited = self.assignment.queued_s
+            runtime = built_runtime(spec, self.host.tools, both, self.stop, queued_s=waited, uses=self.uses)
         assert_is(runtime, spec)
         self.log.note(f"runtime {spec.id} ({runtime.origin}): {runtime.interpreter}")
         return runtime
@@ -314,6 +320,7 @@ class _Attempt:
             detail = "; ".join(filter(None, [detail, *upload(self.host.client, self.assignment, logs, self._gives_up)]))
         self.delivery.send(AttemptEndedEvent(cause, detail))
         self.delivery.finish(self.host.stopping, self.host.settings.stop_grace_s / 2)
+        self.uses.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _gives_up(self, failures: int) -> bool:

@@ -7,6 +7,8 @@ import os
 
 from worker.messages import Cause
 
+_NO_SPACE = os.strerror(errno.ENOSPC)
+
 
 class AttemptError(Exception):
     """Ends an attempt for a reason that is no test's fault."""
@@ -32,4 +34,11 @@ def build_fault(what: str, output: str) -> AttemptError:
     """Why an installation failed, with the last of what it printed. A full disk is the worker's fault, not the
     runtime's."""
     text = what + output.strip()[-3000:]
-    return InfrastructureFault(text) if os.strerror(errno.ENOSPC) in output else EnvironmentFault(text)
+    return InfrastructureFault(text) if _NO_SPACE in output else EnvironmentFault(text)
+
+
+def is_full_disk(error: Exception) -> bool:
+    """Whether something failed for want of room on the worker's disk."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOSPC
+    return isinstance(error, InfrastructureFault) and _NO_SPACE in str(error)

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gitaccess.access import AccessFailed, Credential, lent, next_step
 from worker.errors import InfrastructureFault
 from worker.process import run_kept
 
 _QUICK_S = 120.0
 _SLOW_S = 1800.0
+_CONFIG = Path(__file__).with_name("gitconfig")
 _OPTIONS = (
     "core.hooksPath=/dev/null",
+    # Unset, git looks for these two below the user's home, with no regard to which configuration it may read.
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
     "core.autocrlf=false",
     "core.safecrlf=false",
     "core.fsmonitor=false",
     "apply.whitespace=nowarn",
-    "protocol.ext.allow=never",
     "safe.directory=*",
+    "credential.helper=",
+    # A pack is renamed into place when it is whole. Loose objects come one by one, commits first: a git that is killed
+    # between them would leave a commit that is there and its trees that are not.
+    "fetch.unpackLimit=1",
     "gc.auto=0",
     "maintenance.auto=false",
     "advice.detachedHead=false",
@@ -41,15 +50,18 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
         if (not key.startswith("GIT_") or key in _KEPT) and not key.startswith(("REPLAYBENCH_", "BROKER_", "DATABASE_"))
     }
     return env | {
-        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_GLOBAL": str(_CONFIG),
         "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+        "GIT_ASKPASS": "",
         "GIT_TERMINAL_PROMPT": "0",
         "LC_ALL": "C",
     }
 
 
-def _command(folder: Path, arguments: Sequence[str]) -> list[str]:
-    options = [word for option in _OPTIONS for word in ("-c", option)]
+def _command(folder: Path, arguments: Sequence[str], more: Sequence[str] = ()) -> list[str]:
+    options = [word for option in (*_OPTIONS, *more) for word in ("-c", option)]
     return ["git", *options, "-C", str(folder), *arguments]
 
 
@@ -58,16 +70,22 @@ def git(folder: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
 
     Raises:
         GitError: it failed.
+        InfrastructureFault: it did not end.
     """
-    done = subprocess.run(
-        _command(folder, arguments),
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        env=environment(os.environ),
-        timeout=_QUICK_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            _command(folder, arguments),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            env=environment(os.environ),
+            timeout=_QUICK_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureFault(
+            f"git {arguments[0]} did not end within {_QUICK_S:g} s: look at this machine's disk"
+        ) from error
     if done.returncode:
         raise GitError(f"git {arguments[0]}: {done.stderr.decode(errors='replace').strip()[-2000:]}")
     return done.stdout
@@ -82,8 +100,11 @@ def succeeds(folder: Path, *arguments: str) -> bool:
     return True
 
 
-def fetch(folder: Path, url: str, refspecs: Sequence[str], stop: threading.Event) -> None:
-    """Fetch from a registered address; may take long, and ends when the attempt is to stop.
+def fetch(
+    folder: Path, url: str, refspecs: Sequence[str], stop: threading.Event, credential: Credential | None = None
+) -> None:
+    """Fetch from a registered address; may take long, and ends when the attempt is to stop. A credential goes along
+    where the address is at the place that it is for.
 
     Raises:
         GitError: it failed.
@@ -91,6 +112,19 @@ def fetch(folder: Path, url: str, refspecs: Sequence[str], stop: threading.Event
     """
     arguments = ["fetch", "--quiet", "--no-tags", "--force", "--no-recurse-submodules", "--", url, *refspecs]
     env = environment(os.environ)
-    code, output = run_kept(_command(folder, arguments), env=env, cwd=folder, stop=stop, timeout_s=_SLOW_S)
+    wanted = credential if credential is not None and credential.is_for(url) else None
+    try:
+        with lent(wanted, os.environ) if wanted else contextlib.nullcontext() as access:
+            code, output = run_kept(
+                _command(folder, arguments, access.options if access else ()),
+                env=env | dict(access.env) if access else env,
+                cwd=folder,
+                stop=stop,
+                timeout_s=_SLOW_S,
+                on_start=access.admit if access else None,
+            )
+    except AccessFailed as error:
+        raise GitError(f"fetch of {url}: its credential cannot be used: {error}") from error
     if code:
-        raise GitError(f"git fetch of {url}: {output.strip()[-2000:]}")
+        said = wanted.redact(output) if wanted else output
+        raise GitError(f"git fetch of {url}: {said.strip()[-2000:]}{next_step(said, url)}")

@@ -187,8 +187,8 @@ class SuiteSpec:
     Limits are in seconds, MiB and counts; 0 is the worker's own limit, and no silent limit. Memory and processes are
     those of one pytest process with all that it starts, a file's size and open files those of each process. ``gpu`` are
     patterns of the models that it may run on, any where there is none; ``gpu_memory_gib`` is what each card must have.
-    What a job asks for beyond the declaration is ``selection`` and ``run``, the cell's number among its repetitions,
-    from 1.
+    ``lfs_pointers`` says that it can do with files of Git LFS left as pointers. What a job asks for beyond the
+    declaration is ``selection`` and ``run``, the cell's number among its repetitions, from 1.
     """
 
     name: str
@@ -209,6 +209,7 @@ class SuiteSpec:
     open_files: int = 0
     gpu: tuple[str, ...] = ()
     gpu_memory_gib: float = 0.0
+    lfs_pointers: bool = False
     selection: Selection | None = None
     run: int = 1
 
@@ -317,9 +318,22 @@ class CellSpec:
 
 
 @dataclass(frozen=True)
+class GitCredential:
+    """What opens a private repository, for the attempt that got it: a token with its user name, or an SSH key. It goes
+    to the host of the registered URL alone. ``fault`` says why the service has none to hand out, if so."""
+
+    user: str = ""
+    token: str = field(default="", repr=False)
+    ssh_key: str = field(default="", repr=False)
+    known_hosts: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True)
 class Assignment:
     """A granted lease. ``token`` fences: it goes with every write. ``lease_s`` counts from the answer, on the service's
-    clock. ``devices`` are the UUIDs of the devices that it is for, among those that were free."""
+    clock; so does ``queued_s`` back to when the cell was queued. ``devices`` are the UUIDs of the devices that it is for,
+    among those that were free."""
 
     attempt: int
     number: int
@@ -327,6 +341,8 @@ class Assignment:
     lease_s: float
     cell: CellSpec
     devices: tuple[str, ...] = ()
+    credential: GitCredential | None = None
+    queued_s: float = 0.0
 
 
 @dataclass(frozen=True)

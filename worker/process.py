@@ -89,6 +89,7 @@ class KeptProcess:
             pass_fds=pass_fds,
             bufsize=0,
         )
+        self.pid = self._keeper.pid
         self._reader = threading.Thread(target=self._read, args=(on_output,), name="output", daemon=True)
         self._reader.start()
 
@@ -182,8 +183,10 @@ def run_kept(
     timeout_s: float,
     on_output: Callable[[bytes], None] = lambda _: None,
     confinement: Confinement = FREE,
+    on_start: Callable[[int], None] | None = None,
 ) -> tuple[int, str]:
-    """Run a command to its end. Its exit code (a signal's negative) and the last of its output.
+    """Run a command to its end. Its exit code (a signal's negative) and the last of its output. ``on_start`` is told
+    the process id that all of it is below.
 
     Raises:
         Stopped: the attempt was asked to end meanwhile.
@@ -196,6 +199,8 @@ def run_kept(
         on_output(data)
 
     process = KeptProcess(command, env=env, cwd=cwd, grace_s=1.0, on_output=take, confinement=confinement)
+    if on_start is not None:
+        on_start(process.pid)
     deadline = time.monotonic() + timeout_s
     reason: Exception | None = None
     while (ended := process.wait(0.1)) is None:

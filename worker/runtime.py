@@ -1,11 +1,12 @@
 """Builds runtimes with uv and finds those that are built: each at its final path, under a lock, never changed after.
 
 A ``ready.json`` that is renamed into place publishes a runtime; a folder without one is a half-built one, and is
-removed. Concurrent askers wait for the builder, and share its failure.
+removed, as is one that was damaged since. Concurrent askers wait for the builder, and share its failure.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -15,71 +16,93 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
+from worker.build_failures import BuildFailures
 from worker.environment import for_build
-from worker.errors import AttemptError, EnvironmentFault, Stopped, build_fault
+from worker.errors import EnvironmentFault, build_fault, is_full_disk
+from worker.host_lock import locked
 from worker.interpreters import find_interpreter
 from worker.messages import RuntimeSpec
-from worker.output_log import OutputLog
+from worker.output_log import OutputLog, Tee
 from worker.package_sources import uv_environment
 from worker.process import run_kept
+from worker.room import Room
 from worker.runtime_facts import PROBE, Runtime, assert_is, expected_cuda, from_probe, planned_cuda
+from worker.runtime_seal import damage, damaged_packages
+from worker.runtime_use import Use
 
 _RECIPE = 1
 """Raised when the way of building changes: runtimes of an older recipe are then built anew."""
 
-_LOCK_POLL_S = 0.2
+_LOG_HEAD, _LOG_TAIL = 256 << 10, 1 << 20
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What building needs: uv, where runtimes go, how long a command may take."""
+    """What building needs: uv, where runtimes go, how long a command may take, how long a failed build is remembered
+    (seconds). ``uv_cache`` is a cache of uv for this worker alone, unless its operator names one."""
 
     uv: str
     cache: Path
     timeout_s: float
     builds: bool = True
+    failure_s: float = 900.0
+    free_bytes: int = 0
+    runtimes_cap_bytes: int = 0
+    uv_cache: Path | None = None
+    checked: set[tuple[Path, int]] = field(default_factory=set, compare=False)
+    """Runtimes that this process has looked at, each by its marker's time."""
 
     def env(self) -> dict[str, str]:
         """The environment of uv: the package sources that uv or pip are configured with."""
-        return for_build(os.environ, uv_environment(os.environ))
+        env = for_build(os.environ, uv_environment(os.environ))
+        return {"UV_CACHE_DIR": str(self.uv_cache)} | env if self.uv_cache else env
+
+    @property
+    def room(self) -> Room:
+        """The disk that runtimes lie on."""
+        place = self.env().get("UV_CACHE_DIR")
+        own = Path(place) if place and Path(place).is_relative_to(self.cache) else None
+        return Room(self.cache, self.free_bytes, self.runtimes_cap_bytes, self.uv, own)
 
 
-def built_runtime(spec: RuntimeSpec, tools: Tools, log: OutputLog, stop: threading.Event) -> Runtime:
-    """The runtime of a name, built now if it is not there.
+def built_runtime(
+    spec: RuntimeSpec,
+    tools: Tools,
+    log: OutputLog,
+    stop: threading.Event,
+    *,
+    queued_s: float = 0.0,
+    uses: contextlib.ExitStack | None = None,
+) -> Runtime:
+    """The runtime of a name, built now if it is not there. ``queued_s`` is how long ago its cell was queued. Until
+    ``uses`` is closed nobody throws it away.
 
     Raises:
         EnvironmentFault: it cannot be built, or what was built is not what its name says.
+        InfrastructureFault: there is no room for it.
         Stopped: the attempt was asked to end.
     """
     home = tools.cache / "runtimes" / f"{spec.id}-{_recipe_hash(spec)}"
-    if runtime := _published(home):
-        return runtime
-    if not tools.builds:
-        raise EnvironmentFault(f"runtime {spec.id} is not here and REPLAYBENCH_BUILDS is off: add a host runtime")
-    home.parent.mkdir(parents=True, exist_ok=True)
-    asked = time.time()
-    lock = _lock(home, stop)
-    try:
-        return _published(home) or _Builder(home, spec, tools, log, stop).build(asked)
-    finally:
-        lock.release()
-
-
-def _lock(home: Path, stop: threading.Event) -> FileLock:
-    lock = FileLock(f"{home}.lock", thread_local=False)
-    while True:
-        try:
-            lock.acquire(timeout=_LOCK_POLL_S)
-        except Timeout:
-            if stop.is_set():
-                raise Stopped("stopped while another attempt builds the runtime") from None
-        else:
-            return lock
+    queued = time.time() - queued_s
+    use = Use(home)
+    with contextlib.ExitStack() as mine:
+        (mine if uses is None else uses).callback(use.release)
+        if use.share() and (runtime := _published(home, tools, log)):
+            return runtime
+        use.release()
+        if not tools.builds:
+            raise EnvironmentFault(f"runtime {spec.id} is not here and REPLAYBENCH_BUILDS is off: add a host runtime")
+        home.parent.mkdir(parents=True, exist_ok=True)
+        waiting = f"runtime {spec.id} is being built for another cell: waiting for it"
+        with locked(Path(f"{home}.lock"), stop, lambda: log.note(waiting)):
+            use = Use(home)
+            (mine if uses is None else uses).callback(use.release)
+            runtime = _published(home, tools, log) or _Builder(home, spec, tools, log, stop).build(queued, use)
+            use.share()
+            return runtime
 
 
 def _requirements(spec: RuntimeSpec) -> list[str]:
@@ -94,16 +117,23 @@ def _recipe_hash(spec: RuntimeSpec) -> str:
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:8]
 
 
-def _published(home: Path) -> Runtime | None:
+def _published(home: Path, tools: Tools, log: OutputLog) -> Runtime | None:
+    """A runtime that is there and whole. Looking through all its files takes a moment, so that is done once in the
+    life of this process."""
     marker = home / "ready.json"
     try:
         facts = json.loads(marker.read_text(encoding="utf-8"))
         runtime = Runtime(**facts | {"interpreter": Path(facts["interpreter"]), "paths": tuple(facts["paths"])})
+        key = (home, marker.stat().st_mtime_ns)
     except (FileNotFoundError, ValueError, TypeError, LookupError):  # A machine that lost power may leave it empty.
         return None
     if not runtime.interpreter.exists():  # The interpreter that it was made from is gone.
         return None
-    os.utime(marker)  # Marks its use: the least recently used runtime is thrown away first.
+    if key not in tools.checked:
+        if wrong := damage(runtime, home):
+            log.note(f"runtime {home.name} is damaged: {wrong}; it is built anew")
+            return None
+        tools.checked.add(key)
     return runtime
 
 
@@ -141,24 +171,59 @@ class _Builder:
         self.env = tools.env()
         self.python = home / "bin" / "python"
 
-    def build(self, asked: float) -> Runtime:
-        """Build and publish, or take over the failure of whoever built while this one waited for the lock."""
-        failed = self.home.with_name(self.home.name + ".failed")
-        if failed.exists() and failed.stat().st_mtime > asked:
-            raise EnvironmentFault(failed.read_text(encoding="utf-8"))
-        failed.unlink(missing_ok=True)
-        shutil.rmtree(self.home, ignore_errors=True)
+    def build(self, queued: float, use: Use) -> Runtime:
+        """Build and publish, or take over the failure of a build that this cell would have waited for."""
+        failures = BuildFailures(self.home, self.env)
+        if text := failures.remembered(queued, self.tools.failure_s):
+            self.log.note(f"runtime {self.spec.id} could not be built for another cell; what was printed then:")
+            with contextlib.suppress(OSError):
+                self.log.feed(failures.log.read_bytes())
+            raise EnvironmentFault(text)
+        failures.forget()
+        use.wait_alone(self.stop)
+        room = self.tools.room
+        kept = OutputLog(_LOG_HEAD, _LOG_TAIL)
+        self.log = Tee(self.log, kept)
         try:
-            runtime = self._install()
-        except AttemptError as error:
-            shutil.rmtree(self.home, ignore_errors=True)
-            if isinstance(error, EnvironmentFault):
-                failed.write_text(str(error), encoding="utf-8")
+            with room.reserved(self.home, self.spec, self.log.note, self.stop):
+                runtime = self._install_where_there_is_room(room)
+                _publish(self.home, runtime)
+        except EnvironmentFault as error:
+            failures.remember(str(error))
             raise
-        _publish(self.home, runtime)
+        finally:
+            with contextlib.suppress(OSError):
+                kept.write(failures.log)
+        self.tools.checked.add((self.home, (self.home / "ready.json").stat().st_mtime_ns))
+        self.log.note(f"the log of this build is kept at {failures.log}")
         return runtime
 
-    def _install(self) -> Runtime:
+    def _install_where_there_is_room(self, room: Room) -> Runtime:
+        """Install; on a disk that is full in the middle, throw something away and begin again, while there is any."""
+        while True:
+            shutil.rmtree(self.home, ignore_errors=True)
+            try:
+                return self._install_whole()
+            except Exception as error:
+                shutil.rmtree(self.home, ignore_errors=True)
+                if not is_full_disk(error) or self.stop.is_set() or not room.throw_one_away(self.log.note):
+                    raise
+
+    def _install_whole(self) -> Runtime:
+        """Install; without uv's cache, where that gives what is not whole: a runtime's files are links into it, so
+        whoever writes into one writes into the other."""
+        self._install()
+        if wrong := damaged_packages(self.home):
+            self.log.note(f"uv's cache gave what is not whole ({wrong}): installing without it")
+            shutil.rmtree(self.home)
+            self._install("--no-cache")
+            if wrong := damaged_packages(self.home):
+                raise EnvironmentFault(f"runtime {self.spec.id} is not whole as it is installed: {wrong}")
+        runtime = self._probe()
+        assert_is(runtime, self.spec)
+        return runtime
+
+    def _install(self, *more: str) -> None:
         found = find_interpreter(self.spec.python) or self.spec.python
         self._uv("venv", "--quiet", "--python", found, str(self.home))
         said: list[str] = []
@@ -167,15 +232,12 @@ class _Builder:
             try:
                 if self.spec.build and torch == [f"torch=={self.spec.torch}"]:
                     self._refuse_another_cuda(words)
-                self._uv_install(words)
+                self._uv_install([*more, *words])
                 break
             except EnvironmentFault as error:
                 said.append(str(error))
         else:
             raise EnvironmentFault(f"runtime {self.spec.id} cannot be built: " + "\nthen: ".join(said))
-        runtime = self._probe()
-        assert_is(runtime, self.spec)
-        return runtime
 
     def _refuse_another_cuda(self, words: list[str]) -> None:
         """Resolve without fetching, and see which CUDA the torch that would come asks for."""

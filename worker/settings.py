@@ -62,6 +62,9 @@ class Settings(BaseSettings):
     kill_grace_s: float = _alias("REPLAYBENCH_KILL_GRACE_S", default=5.0, ge=0)
     stop_grace_s: float = _alias("REPLAYBENCH_STOP_GRACE_S", default=20.0, ge=0)
     build_timeout_s: float = _alias("REPLAYBENCH_BUILD_TIMEOUT_S", default=3600.0, gt=0)
+    build_failure_s: float = _alias("REPLAYBENCH_BUILD_FAILURE_S", default=900.0, ge=0)
+    free_bytes: int = _alias("REPLAYBENCH_FREE_BYTES", default=1 << 30, ge=0)
+    runtimes_cap_bytes: int = _alias("REPLAYBENCH_RUNTIMES_CAP_BYTES", default=0, ge=0)
 
     @field_validator("service_url")
     @classmethod

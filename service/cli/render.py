@@ -172,10 +172,11 @@ def jobs_table(jobs: Sequence[JobOutput]) -> Table:
 
 def repositories_table(repositories: Sequence[RepositoryOutput]) -> Table:
     """The registered repositories."""
-    table = grid("Name", "URL", "Statuses", "Registered")
+    table = grid("Name", "URL", "Statuses", "Credential", "Registered")
     for item in repositories:
         forge = f"{item.forge.forge} {item.forge.project}" if item.forge else ""
-        table.add_row(text(item.name), text(item.url), text(forge), text(moment(item.created_at)))
+        opens = f"{item.credential.kind} {item.credential.credential}" if item.credential else ""
+        table.add_row(text(item.name), text(item.url), text(forge), text(opens), text(moment(item.created_at)))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,7 @@ from service.forges import Forge
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from service.repositories.schemas import RepositoryOutput
+    from service.repositories.schemas import CredentialInput, CredentialOutput, RepositoryOutput
     from service.statuses.schemas import ForgeInput, ForgeOutput
 
 Name = Annotated[str, typer.Argument(help="The repository's name.", show_default=False)]
@@ -89,6 +90,39 @@ def forge(
 
 
 @app.command()
+def credential(
+    name: Name,
+    *,
+    token: Annotated[
+        str | None, typer.Option(help="For https: - reads it from standard input; or env:NAME, file:NAME.")
+    ] = None,
+    user: Annotated[str | None, typer.Option(help="The token's user name. Default: x-access-token.")] = None,
+    ssh_key: Annotated[
+        str | None, typer.Option(help="For ssh: a private key's FILE, - for standard input; or env:NAME, file:NAME.")
+    ] = None,
+    known_hosts: Annotated[
+        Path | None, typer.Option(help="A file as `ssh-keyscan HOST` makes it; else the machines' own are used.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget it.")] = False,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """Show, set or remove what opens a private repository. It is never shown again."""
+    from service.cli import output
+    from service.cli.connect import connect
+
+    with output.refusing(), connect(url) as client:
+        if remove:
+            client.remove_credential(name)
+            output.show({"removed": name}, f"{name} has no credential any more", json=json)
+            return
+        wanted = _credential(token, user, ssh_key, known_hosts)
+        found = client.set_credential(name, wanted) if wanted else _opens(client.repositories(), name)
+    readable = f"{found.kind} for {found.host}, {found.credential}" + (f", as {found.user}" if found.user else "")
+    output.show(found, readable, json=json)
+
+
+@app.command()
 def statuses(
     name: Annotated[str | None, typer.Argument(help="Of this repository alone.", show_default=False)] = None,
     *,
@@ -156,6 +190,59 @@ def _forge(kind: Forge | None, api_url: str | None, project: str | None, credent
         )
     token = sys.stdin.readline().strip() if credential == "-" else credential
     return ForgeInput(forge=kind, api_url=api_url, project=project, credential=token)
+
+
+def _credential(
+    token: str | None, user: str | None, ssh_key: str | None, known_hosts: Path | None
+) -> CredentialInput | None:
+    """What the options say of a credential, if anything."""
+    import sys
+
+    from service.cli.errors import UserError
+    from service.credentials import ENV, FILE
+    from service.repositories.schemas import CredentialInput
+    from service.states import CredentialKind
+
+    if token is not None and ssh_key is not None:
+        raise UserError("--token and --ssh-key: a repository has one credential; give one of them")
+    given = token if token is not None else ssh_key
+    if given is None:
+        if user is not None or known_hosts is not None:
+            raise UserError("--user goes with --token, and --known-hosts with --ssh-key; give that too")
+        return None
+    if given == "-":
+        text = sys.stdin.read().strip()
+    elif ENV.fullmatch(given) or FILE.fullmatch(given):
+        text = given
+    elif token is not None:
+        raise UserError("--token: everybody on this machine sees its command lines; give - and pipe the token in")
+    else:
+        text = _text(Path(given), "--ssh-key")
+    more = {} if user is None else {"user": user}
+    if known_hosts is not None:
+        more["known_hosts"] = _text(known_hosts, "--known-hosts")
+    kind = CredentialKind.TOKEN if token is not None else CredentialKind.SSH_KEY
+    return CredentialInput(kind=kind, credential=text, **more)
+
+
+def _text(file: Path, option: str) -> str:
+    from service.cli.errors import UserError
+
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{option} {str(file)!r} cannot be read: {error}") from error
+
+
+def _opens(repositories: Iterable[RepositoryOutput], name: str) -> CredentialOutput:
+    from service.cli.errors import UserError
+
+    for repository in repositories:
+        if repository.name == name:
+            if repository.credential is None:
+                raise UserError(f"repository {name!r} has no credential; give --token or --ssh-key")
+            return repository.credential
+    raise UserError(f"repository {name!r} is not registered; `replaybench repos list` shows those that are")
 
 
 def _known(repositories: Iterable[RepositoryOutput], name: str) -> ForgeOutput:

@@ -21,7 +21,7 @@ from service.compare.schemas import CompareOutput, HistoryEntry
 from service.hooks.schemas import ApproveInput, HookSecretOutput
 from service.imports.schemas import ImportInput
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
-from service.repositories.schemas import RepositoryInput, RepositoryOutput
+from service.repositories.schemas import CredentialInput, CredentialOutput, RepositoryInput, RepositoryOutput
 from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
 from service.schemas import Page
 from service.statuses.schemas import ForgeInput, ForgeOutput, StatusOutput
@@ -101,6 +101,15 @@ class Client:
     def remove_forge(self, name: str) -> None:
         """Forgets a repository's forge and its credential."""
         self._send("DELETE", f"repositories/{quote(name, safe='')}/forge")
+
+    def set_credential(self, name: str, credential: CredentialInput) -> CredentialOutput:
+        """Gives a private repository what opens it."""
+        path = f"repositories/{quote(name, safe='')}/credential"
+        return _parse(CredentialOutput, self._send("PUT", path, json=credential.model_dump(mode="json")).content, path)
+
+    def remove_credential(self, name: str) -> None:
+        """Forgets a repository's credential."""
+        self._send("DELETE", f"repositories/{quote(name, safe='')}/credential")
 
     def statuses(
         self, *, repository: str | None = None, limit: int = 50, before: str | None = None

@@ -117,7 +117,7 @@ class Planner:
             self._end(waiting.job, JobState.BROKEN, "the service has a fault here; its log has the traceback")
 
     def _plan(self, waiting: Waiting) -> None:
-        mirror = planning.mirror_of(self._settings, waiting.repository_id, waiting.url)
+        mirror = planning.mirror_of(self._database, self._settings, waiting.repository_id, waiting.url)
         body = choose(waiting, mirror)
         if isinstance(body, str):
             self._end(waiting.job, JobState.CANCELLED, body)

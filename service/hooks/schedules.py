@@ -93,7 +93,7 @@ class Scheduler:
 
     def _head(self, repository_id: int, url: str) -> Head | None:
         """The default branch as it is now. Its file is read only when the branch has moved."""
-        mirror = planning.mirror_of(self._settings, repository_id, url)
+        mirror = planning.mirror_of(self._database, self._settings, repository_id, url)
         known = self._heads.get(repository_id)
         try:
             commit = mirror.default_head()

@@ -85,7 +85,7 @@ def _import(
             return views.get_job(session, known)
         repository = repositories.find(session, about.repository)
     # git and the report may take their time: nothing of the database is held meanwhile.
-    reading = service.plan(about, content, planning.mirror_of(settings, repository.id, repository.url))
+    reading = service.plan(about, content, planning.mirror_of(database, settings, repository.id, repository.url))
     stored = artifacts.store(settings.data_dir, content)
     with database.write() as session:
         made, job = idempotency.once(

@@ -31,7 +31,7 @@ UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 SUITE_KEYS = frozenset({"paths", "markers", "keyword", "args", "kind", "env", "mounts", "network", "case_timeout_s",
                         "cell_timeout_s", "silent_timeout_s", "memory_mib", "processes", "file_size_mib", "open_files",
-                        "runtimes", "gpu", "gpu_memory_gib"})  # fmt: skip
+                        "runtimes", "gpu", "gpu_memory_gib", "lfs_pointers"})  # fmt: skip
 RULE_KEYS = frozenset({"refs", "paths", "suites", "runtimes"})
 
 
@@ -104,9 +104,6 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
     for path in paths:
         if path.startswith(("-", "/")) or ".." in path.split("/"):
             raise ConfigError(f"{where}paths has {path!r}: give paths inside the tree")
-    network = table.get("network", False)
-    if not isinstance(network, bool):
-        raise ConfigError(f"{where}network = {network!r}: expected true or false")
     spec = SuiteSpec(
         name=name,
         paths=paths,
@@ -116,7 +113,7 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
         args=_texts(table, "args", where),
         env=_env(table, where),
         mounts=_texts(table, "mounts", where),
-        network=network,
+        network=_switch(table, "network", where),
         case_timeout_s=_seconds(table, "case_timeout_s", where, SuiteSpec.case_timeout_s),
         cell_timeout_s=_seconds(table, "cell_timeout_s", where, SuiteSpec.cell_timeout_s),
         silent_timeout_s=_seconds(table, "silent_timeout_s", where, SuiteSpec.silent_timeout_s),
@@ -126,6 +123,7 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
         open_files=_count(table, "open_files", where, 64),
         gpu=_patterns(table, "gpu", where),
         gpu_memory_gib=_gib(table, "gpu_memory_gib", where),
+        lfs_pointers=_switch(table, "lfs_pointers", where),
     )
     if (spec.gpu or spec.gpu_memory_gib) and not spec.devices:
         key = "gpu" if spec.gpu else "gpu_memory_gib"
@@ -263,6 +261,13 @@ def _gib(table: Mapping[str, Any], key: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100_000:
         raise ConfigError(f"{where}{key} = {value!r}: expected GiB of each card, a number over 0")
     return float(value)
+
+
+def _switch(table: Mapping[str, Any], key: str, where: str) -> bool:
+    value = table.get(key, False)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{where}{key} = {value!r}: expected true or false")
+    return value
 
 
 def _seconds(table: Mapping[str, Any], key: str, where: str, default: float) -> float:

@@ -6,7 +6,7 @@ from service.models.base import Base
 from service.models.hook import Delivery, HookSecret, Trigger
 from service.models.idempotency import IdempotencyKey
 from service.models.job import Cell, Job
-from service.models.repository import Probe, Repository, Tree
+from service.models.repository import Probe, Repository, RepositoryCredential, Tree
 from service.models.sending import CommitStatus, ForgeLink, Sending, Webhook, WebhookDelivery
 from service.models.worker import Worker
 
@@ -27,6 +27,7 @@ __all__ = [
     "Probe",
     "Process",
     "Repository",
+    "RepositoryCredential",
     "Sending",
     "Tree",
     "Trigger",

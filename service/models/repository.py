@@ -1,13 +1,14 @@
-"""Repositories, their trees, and the probes put on them."""
+"""Repositories, what opens them, their trees, and the probes put on them."""
 
 from __future__ import annotations
 
 import datetime
 
-from sqlalchemy import ForeignKey, Index, LargeBinary, String, UniqueConstraint, text
+from sqlalchemy import ForeignKey, Index, LargeBinary, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from service.models.base import Base, Key
+from service.models.base import Base, Key, words
+from service.states import CredentialKind
 
 
 class Repository(Base):
@@ -19,6 +20,24 @@ class Repository(Base):
     name: Mapped[str] = mapped_column(String(100), unique=True)
     url: Mapped[str] = mapped_column(String(2000))
     created_at: Mapped[datetime.datetime]
+
+
+class RepositoryCredential(Base):
+    """What opens a private repository. ``credential`` is it, or names it: ``env:``, ``file:``.
+
+    ``known_hosts`` are lines as in OpenSSH's file, by which the host of an SSH address is known.
+    """
+
+    __tablename__ = "repository_credentials"
+
+    repository_id: Mapped[int] = mapped_column(ForeignKey("repositories.id"), primary_key=True)
+    kind: Mapped[CredentialKind] = mapped_column(words(CredentialKind))
+    user: Mapped[str] = mapped_column(String(200))
+    credential: Mapped[str] = mapped_column(Text)
+    known_hosts: Mapped[str] = mapped_column(Text)
+    changed_at: Mapped[datetime.datetime]
+
+    repository: Mapped[Repository] = relationship(lazy="raise")
 
 
 class Probe(Base):

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from fastapi import APIRouter, Depends, status
+from sqlalchemy.orm import Session
 
 from service.access.gate import require
 from service.access.scopes import Scope
 from service.audit import service as audit
-from service.dependencies import CallerDep, DatabaseDep, SettingsDep, signed_in
+from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_admin, signed_in
 from service.models import Repository
-from service.repositories import service
-from service.repositories.schemas import RepositoryInput, RepositoryOutput
+from service.repositories import credentials, service
+from service.repositories.schemas import CredentialInput, CredentialOutput, RepositoryInput, RepositoryOutput
 from service.statuses import service as statuses
 from service.statuses import views
-from service.statuses.schemas import ForgeOutput
 
-router = APIRouter(prefix="/api/v1/repositories", tags=["repositories"], dependencies=[Depends(signed_in)])
+everybody = APIRouter(prefix="/api/v1/repositories", tags=["repositories"], dependencies=[Depends(signed_in)])
+
+admins = APIRouter(
+    prefix="/api/v1/repositories/{name}/credential", tags=["repositories"], dependencies=[Depends(is_admin)]
+)
 
 
-@router.post("", status_code=status.HTTP_201_CREATED)
+@everybody.post("", status_code=status.HTTP_201_CREATED)
 def register(
     body: RepositoryInput, database: DatabaseDep, settings: SettingsDep, caller: CallerDep
 ) -> RepositoryOutput:
@@ -37,22 +41,53 @@ def register(
             link = statuses.link(session, repository, body.forge, settings)
             audit.note(session, caller, "forge.set", f"repository {repository.name}", api_url=link.api_url)
         session.flush()
-        return _output(repository, views.forges(session))
+        return _outputs(session, [repository])[0]
 
 
-@router.get("")
+@everybody.get("")
 def list_all(database: DatabaseDep) -> list[RepositoryOutput]:
     """Every registered repository, by name."""
     with database.read() as session:
-        forges = views.forges(session)
-        return [_output(repository, forges) for repository in service.list_all(session)]
+        return _outputs(session, service.list_all(session))
 
 
-def _output(repository: Repository, forges: Mapping[int, ForgeOutput]) -> RepositoryOutput:
-    return RepositoryOutput(
-        id=repository.id,
-        name=repository.name,
-        url=repository.url,
-        created_at=repository.created_at,
-        forge=forges.get(repository.id),
-    )
+@admins.put("")
+def put_credential(
+    name: str, body: CredentialInput, database: DatabaseDep, settings: SettingsDep, caller: CallerDep
+) -> CredentialOutput:
+    """Gives a private repository its credential, in place of the one before. No answer ever shows it."""
+    with database.write() as session:
+        repository = service.find(session, name)
+        row = credentials.put(session, repository, body, settings)
+        shown = credentials.output(row, repository.url)
+        told = {"kind": shown.kind, "credential": shown.credential, "host": shown.host}
+        audit.note(session, caller, "credential.set", f"repository {name}", **told)
+        return shown
+
+
+@admins.delete("", status_code=status.HTTP_204_NO_CONTENT)
+def delete_credential(name: str, database: DatabaseDep, caller: CallerDep) -> None:
+    """Forgets a repository's credential: from the next lease on, no worker gets it."""
+    with database.write() as session:
+        credentials.remove(session, service.find(session, name))
+        audit.note(session, caller, "credential.remove", f"repository {name}")
+
+
+def _outputs(session: Session, repositories: Sequence[Repository]) -> list[RepositoryOutput]:
+    forges, shown = views.forges(session), credentials.outputs(session)
+    return [
+        RepositoryOutput(
+            id=repository.id,
+            name=repository.name,
+            url=repository.url,
+            created_at=repository.created_at,
+            forge=forges.get(repository.id),
+            credential=shown.get(repository.id),
+        )
+        for repository in repositories
+    ]
+
+
+router = APIRouter()
+router.include_router(everybody)
+router.include_router(admins)

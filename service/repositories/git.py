@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from gitaccess.access import AccessFailed, Credential, lent, next_step
 from service.errors import RefRefused, UrlRefused
 
 URL = re.compile(
     r"(https?|ssh|git|file)://[^-\s\0][^\s\0]*|[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9.][A-Za-z0-9.-]*:[^\s\0]+|/[^\0\n]*"
 )
-PASSWORD = re.compile(r"[a-z]+://[^/@]*:[^/@]*@")
+PASSWORD = re.compile(r"[a-z]+://[^/@]*:[^/@]*@|https?://[^/@]*@")
 SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 SHORT_SHA = re.compile(r"[0-9a-f]{7,64}")
 # What `git check-ref-format` forbids, and a leading dash, which a command could read as an option.
 BAD_REF = re.compile(r"^[-/.]|\.\.|@\{|[\x00-\x20\x7f~^:?*\[\\]|//|\.lock(/|$)|/\.|[/.]$|^@$")
+
+
+OPTIONS = (
+    # Unset, git looks for these two below the user's home, with no regard to which configuration it may read.
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "credential.helper=",
+    # A pack is renamed into place when it is whole; loose objects come one by one, and a git that is killed between
+    # them leaves a commit that is there and trees that are not.
+    "fetch.unpackLimit=1",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
 
 
 class GitFailed(Exception):
@@ -33,10 +48,13 @@ def check_url(url: str) -> str:
 
     Raises:
         UrlRefused: it is an ``ext::`` or other helper's URL, could be read as an option, or holds a password, which
-            every reader of this service would see.
+            every reader of this service would see (as a user of https is a token, often enough).
     """
     if PASSWORD.match(url):
-        raise UrlRefused("the url holds a password, which readers of this service would see; give it without")
+        raise UrlRefused(
+            "the url holds a user or password, which readers of this service would see; give it without, and then "
+            "`replaybench repos credential NAME --token -`"
+        )
     if not URL.fullmatch(url):
         raise UrlRefused(
             f"url {url!r} is refused; give https://, ssh://, git://, file://, user@host:path or an absolute path"
@@ -73,8 +91,11 @@ def run(
     timeout_s: float,
     stdin: bytes | None = None,
     extra: Mapping[str, str] | None = None,
+    credential: Credential | None = None,
 ) -> bytes:
     """What a git command prints on its standard output. ``home`` is a folder that ``prepare`` has seen.
+
+    A credential is lent to this command alone, and is in none of its texts.
 
     Raises:
         GitFailed: it exited with an error or ran too long.
@@ -85,16 +106,44 @@ def run(
         "LC_ALL": "C.UTF-8",
         "GIT_CONFIG_GLOBAL": str(home / "gitconfig"),
         "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh",
+        "GIT_ASKPASS": "",
         "GIT_TERMINAL_PROMPT": "0",
         **{key: os.environ[key] for key in ("SSH_AUTH_SOCK", "SSL_CERT_FILE", "GIT_SSH_COMMAND") if key in os.environ},
         **(extra or {}),
     }
     try:
-        done = subprocess.run(
-            ["git", *arguments], input=stdin or b"", capture_output=True, env=env, timeout=timeout_s, check=False
-        )
+        with lent(credential, os.environ) if credential else contextlib.nullcontext() as access:
+            options = [word for option in (*OPTIONS, *(access.options if access else ())) for word in ("-c", option)]
+            process = subprocess.Popen(
+                ["git", *options, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env | dict(access.env) if access else env,
+            )
+            if access:
+                access.admit(process.pid)
+            output, said = _end(process, arguments, stdin or b"", timeout_s)
+    except AccessFailed as error:
+        raise GitFailed(arguments, f"the repository's credential cannot be used: {error}") from error
+    if process.returncode != 0:
+        text = said.decode(errors="replace").strip()
+        reason = (credential.redact(text) if credential else text)[:4000]
+        raise GitFailed(arguments, f"{reason}{next_step(reason, 'the repository')}")
+    return output
+
+
+def _end(
+    process: subprocess.Popen[bytes], arguments: tuple[str, ...], stdin: bytes, timeout_s: float
+) -> tuple[bytes, bytes]:
+    """Output and errors of a command that has ended, or was ended when it ran too long."""
+    try:
+        return process.communicate(stdin, timeout_s)
     except subprocess.TimeoutExpired as error:
         raise GitFailed(arguments, f"no end after {timeout_s:g} s") from error
-    if done.returncode != 0:
-        raise GitFailed(arguments, done.stderr.decode(errors="replace").strip()[:4000])
-    return done.stdout
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock
 
+from gitaccess.access import Credential
 from service.errors import CommitUnreachable, MirrorFailed, ProbeRefused
 from service.repositories import git
 
 MOST_CHANGED_BYTES = 256 * 1024
 """Of the names of what changed. All are held against every pattern of a tree, which is anybody's."""
+LEFT_BY_A_KILL = ("*.lock", "refs/**/*.lock", "objects/**/*.lock", "objects/pack/*.keep", "objects/**/tmp_*")
+"""Below a mirror: locks of a git that was killed, and what it had fetched so far."""
 
 NAMESPACES = ("refs/heads/", "refs/tags/", "refs/pull/", "refs/merge-requests/")
 
 
 @dataclass(frozen=True)
 class Mirror:
-    """The mirror of one repository, made on first use. ``home`` holds all mirrors and git's configuration."""
+    """The mirror of one repository, made on first use. ``home`` holds all mirrors and git's configuration.
+
+    ``credential`` looks up what opens a private one; it is asked for each time that git speaks with the repository.
+    """
 
     home: Path
     repository_id: int
     url: str
     timeout_s: float
+    credential: Callable[[], Credential | None] = lambda: None
 
     @property
     def path(self) -> Path:
@@ -125,7 +135,7 @@ class Mirror:
         """
         self._make()
         try:
-            told = self._git("ls-remote", "--quiet", "--", self.url, "HEAD").decode().split()
+            told = self._ask("ls-remote", "--quiet", "--", self.url, "HEAD").decode().split()
         except git.GitFailed as error:
             raise MirrorFailed(f"git cannot read {self.url}: {error.reason}") from error
         if not told:
@@ -135,24 +145,24 @@ class Mirror:
     def _make(self) -> None:
         if (self.path / "HEAD").exists():
             return
-        with FileLock(f"{self.path}.lock"):
+        with self._locked():
             git.prepare(self.home)
             git.run(self.home, "init", "--quiet", "--bare", "--", str(self.path), timeout_s=self.timeout_s)
 
     def _fetch_refs(self) -> None:
         specs = [f"+{space}*:{space}*" for space in ("refs/heads/", "refs/tags/")]
-        with FileLock(f"{self.path}.lock"):
+        with self._locked():
             try:
-                self._git("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--", self.url, *specs)
+                self._ask("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--", self.url, *specs)
             except git.GitFailed as error:
                 raise MirrorFailed(f"git cannot fetch {self.url}: {error.reason}") from error
 
     def _fetch_sha(self, sha: str) -> bool:
         """Some servers hand out a bare SHA that no branch holds; those that don't are asked for every ref they have."""
         for wanted in (sha, "+refs/*:refs/remotes/all/*"):
-            with FileLock(f"{self.path}.lock"):
+            with self._locked():
                 try:
-                    self._git("fetch", "--quiet", "--no-write-fetch-head", "--", self.url, wanted)
+                    self._ask("fetch", "--quiet", "--no-write-fetch-head", "--", self.url, wanted)
                 except git.GitFailed:
                     continue
             if self._commit(sha):
@@ -165,6 +175,19 @@ class Mirror:
         except git.GitFailed:
             return None
         return found.decode().strip()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else writes to the mirror meanwhile, so what a killed git left there is in the way of nobody."""
+        with FileLock(f"{self.path}.lock"):
+            for stale in [path for pattern in LEFT_BY_A_KILL for path in self.path.glob(pattern)]:
+                shutil.rmtree(stale, ignore_errors=True) if stale.is_dir() else stale.unlink(missing_ok=True)
+            yield
+
+    def _ask(self, *arguments: str) -> bytes:
+        """A command that speaks with the repository."""
+        where = ("--git-dir", str(self.path))
+        return git.run(self.home, *where, *arguments, timeout_s=self.timeout_s, credential=self.credential())
 
     def _git(self, *arguments: str, stdin: bytes | None = None, extra: dict[str, str] | None = None) -> bytes:
         where = ("--git-dir", str(self.path))

@@ -7,15 +7,17 @@ import datetime
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
+from service import credentials
 from service.clock import now
 from service.models import CommitStatus, ForgeLink
 from service.outgoing import outbox
+from service.outgoing.address import target
 from service.outgoing.call import Request
 from service.outgoing.courier import Parcel
 from service.outgoing.retry import Again, Answer, Never, Step, Taken
 from service.settings import Settings
 from service.states import SendState
-from service.statuses import credentials, forge
+from service.statuses import forge
 from service.statuses.forge import Told
 
 
@@ -40,7 +42,7 @@ class StatusLine:
         if row.shown == _wish(row):
             return Taken("the forge shows it already")
         try:
-            token = credentials.resolve(found.credential, found.api_url, self._settings)
+            token = credentials.resolve(found.credential, target(found.api_url).host, self._settings)
         except credentials.CredentialUnusable as error:
             return Never(str(error))
         told = Told(row.commit, row.context, row.wanted, row.text, self._settings.page(f"/jobs/{row.job_id}"))

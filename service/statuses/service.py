@@ -10,15 +10,16 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from service import credentials
 from service.clock import now
 from service.errors import ForgeIncomplete, NotFound, TargetRefused
 from service.jobs.views import shown_attempt
 from service.models import Attempt, Cell, CommitStatus, ForgeLink, Job, Repository, Tree, Trigger
 from service.outgoing import outbox
-from service.outgoing.address import AddressRefused, Private, check_literal
+from service.outgoing.address import AddressRefused, Private, check_literal, target
 from service.settings import Settings
 from service.states import COMMIT_STATES, CellState, CommitState, JobState, Origin, SendState, job_state
-from service.statuses import credentials, text
+from service.statuses import text
 from service.statuses.forge import Unguessable, api_of, project_of
 from service.statuses.schemas import ForgeInput
 from worker.messages import Verdict
@@ -172,7 +173,7 @@ def link(session: Session, repository: Repository, body: ForgeInput, settings: S
         if "?" in api_url or "#" in api_url:
             raise AddressRefused(f"api_url {api_url!r} has a query or a fragment; leave it out")
         check_literal(api_url, Private.parse(settings.private_targets))
-        credentials.check(body.credential, api_url, settings)
+        credentials.check(body.credential, target(api_url).host, settings)
     except AddressRefused as error:
         raise TargetRefused(str(error)) from error
     except (Unguessable, credentials.CredentialUnusable) as error:

@@ -7,11 +7,11 @@ import datetime
 from sqlalchemy import select, tuple_
 from sqlalchemy.orm import Session, joinedload
 
+from service import credentials
 from service.errors import NotFound
 from service.models import CommitStatus, ForgeLink, Repository
 from service.schemas import Page
 from service.states import SendState
-from service.statuses import credentials
 from service.statuses.schemas import ForgeOutput, StatusOutput
 
 CURSOR = r"^[0-9]{1,18}-[0-9]{1,16}$"

@@ -36,8 +36,9 @@ def heartbeat(body: Heartbeat, database: DatabaseDep) -> None:
 
 
 @router.post("/worker/claim", dependencies=[Depends(is_worker)], response_model=Assignment)
-def claim(body: Claim, database: DatabaseDep, settings: SettingsDep) -> Assignment | Response:
-    """Asks for one cell: a lease on it, or 204 when nothing fits."""
+def claim(body: Claim, database: DatabaseDep, settings: SettingsDep, response: Response) -> Assignment | Response:
+    """Asks for one cell: a lease on it, or 204 when nothing fits. A private repository's credential comes along."""
+    response.headers["Cache-Control"] = "no-store"
     with database.write() as session:
         granted = service.claim(session, body, settings)
     return granted or Response(status_code=204)

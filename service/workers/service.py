@@ -16,6 +16,7 @@ from service.errors import ContractMismatch, WorkerUnknown
 from service.jobs import changes
 from service.matrix.fit import choose, misfit
 from service.models import Attempt, Cell, Tree, Worker
+from service.repositories import credentials
 from service.schemas import MOST_ID
 from service.settings import Settings
 from service.states import AttemptState, CellState, move_cell
@@ -194,13 +195,22 @@ def _grant(session: Session, cell: Cell, worker: Worker, devices: tuple[str, ...
     cell.attempts_since_queued += 1
     cell.waiting_reason = cell.reserved_worker_id = None
     changes.settle(session, cell.job_id, [cell])
-    return Assignment(attempt.id, attempt.number, attempt.token, settings.lease_s, _spec(session, cell), devices)
-
-
-def _spec(session: Session, cell: Cell) -> CellSpec:
     tree = session.scalars(
         select(Tree).where(Tree.id == cell.tree_id).options(joinedload(Tree.repository), joinedload(Tree.probe))
     ).one()
+    return Assignment(
+        attempt.id,
+        attempt.number,
+        attempt.token,
+        settings.lease_s,
+        _spec(cell, tree),
+        devices,
+        credential=credentials.for_worker(session, tree.repository, settings),
+        queued_s=max(0.0, (moment - cell.queued_at).total_seconds()),
+    )
+
+
+def _spec(cell: Cell, tree: Tree) -> CellSpec:
     return CellSpec(
         id=cell.id,
         job=cell.job_id,

@@ -257,7 +257,7 @@ def test_a_repository_that_does_not_answer(service: RunningService, tmp_path: Pa
 
 @pytest.mark.parametrize(
     "url",
-    ["ext::sh -c touch% /tmp/x", "https://user:secret@host/x.git",
+    ["ext::sh -c touch% /tmp/x", "https://user:secret@host/x.git", "https://secret@host/x.git",
       "fd::17", "--upload-pack=x", "-oProxyCommand=x@host:y", "ssh://-oProxyCommand=x/y",
      "host-without-user:path", "ftp://host/x", "https://host/a b", "https://host/a\0b", "u@-h:x", "../x", "/a\nb"],
 )  # fmt: skip

@@ -37,6 +37,7 @@ from worker.messages import (
     UsageEvent,
 )
 from worker.runtime import Tools
+from worker.runtime_use import Use
 from worker.settings import Settings
 from worker.xids import XidWatch
 
@@ -147,6 +148,42 @@ def test_a_runtime_that_cannot_be_is_environment(host: Host, service: StubServic
     assert ended(service).cause is Cause.ENVIRONMENT
     assert "py3.99" in ended(service).detail
     assert b"REPLAYBENCH_BUILDS" in service.artifacts["log.txt"]
+
+
+def test_a_failed_build_is_shared_by_the_cells_that_waited(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path
+) -> None:
+    """It is tried once; each of them tells why, and has what was printed. A cell that is queued later tries again."""
+    repository.commit(SUITE)
+    script = tmp_path / "uv"
+    script.write_text(f"#!/bin/sh\necho x >> {tmp_path}/calls\necho no such torch here >&2\nexit 2\n")
+    script.chmod(0o755)
+    (tmp_path / "cache").mkdir()
+    broken = dataclasses.replace(host, hosts={}, tools=Tools(str(script), tmp_path / "cache", 60.0))
+    for queued_s, calls in ((100.0, 1), (100.0, 1), (0.0, 2)):
+        service.stored.clear()
+        service.artifacts.clear()
+        run_attempt(Assignment(5, 1, "lease", 30.0, repository.cell(), queued_s=queued_s), (), broken)
+        assert ended(service).cause is Cause.ENVIRONMENT
+        assert "no such torch here" in ended(service).detail
+        assert b"no such torch here" in service.artifacts["runtime.log"]
+        assert len((tmp_path / "calls").read_text().split()) == calls
+
+
+def test_an_attempt_holds_its_runtime_and_lets_go(host: Host, service: StubService, repository: Repository) -> None:
+    """Nobody can throw it away while the tests run."""
+    marker = 'import fcntl, glob, os\n\ndef test_it():\n    (path,) = glob.glob(os.environ["HOMES"] + "/*.use")\n'
+    code = "    try:\n        fcntl.flock(open(path), fcntl.LOCK_EX | fcntl.LOCK_NB)\n    except BlockingIOError:\n"
+    repository.commit({"tests/test_it.py": f'{marker}{code}        return\n    raise AssertionError("it is free")\n'})
+    built = dataclasses.replace(host, hosts={}, tools=dataclasses.replace(host.tools, cache=host.folder / "cache"))
+    (host.folder / "cache").mkdir(parents=True)
+    suite = SuiteSpec("gate", ("tests",), env={"HOMES": str(host.folder / "cache" / "runtimes")})
+    run(built, repository, suite=suite)
+    cases = [event.outcome for event in service.events if isinstance(event, CaseEvent)]
+    assert cases == ["passed"], service.artifacts["log.txt"].decode()
+    use = Use(next((host.folder / "cache" / "runtimes").glob("*/ready.json")).parent)
+    assert use.alone()
+    use.release()
 
 
 def test_an_install_line_that_fails_is_environment(host: Host, service: StubService, repository: Repository) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import subprocess
 import sys
 import threading
-import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.support.wheels import torch_wheel, wheel
 from tests.worker.support import PYTHON
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
 from worker.host_runtime import probe_hosts
@@ -30,35 +28,6 @@ def log() -> OutputLog:
 
 def build(spec: RuntimeSpec, tools: Tools) -> Runtime:
     return built_runtime(spec, tools, log(), NEVER)
-
-
-def wheel(folder: Path, name: str, version: str, files: dict[str, str], said: str = "", requires: str = "") -> None:
-    """A tiny wheel. ``said`` is the version in its file's name."""
-    needs = f"Requires-Dist: {requires}\n" if requires else ""
-    info = f"{name}-{version}.dist-info"
-    content = files | {
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    record = []
-    folder.mkdir(exist_ok=True)
-    with zipfile.ZipFile(folder / f"{name}-{said or version}-py3-none-any.whl", "w") as archive:
-        for path, text in content.items():
-            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-            record.append(f"{path},sha256={digest},{len(text.encode())}")
-            archive.writestr(path, text)
-        archive.writestr(f"{info}/RECORD", "\n".join([*record, f"{info}/RECORD,,"]) + "\n")
-
-
-def torch_wheel(folder: Path, version: str, cuda: str | None, says: str = "", requires: str = "") -> None:
-    init = f"from torch import version\n__version__ = {says or version!r}\n"
-    wheel(
-        folder,
-        "torch",
-        version,
-        {"torch/__init__.py": init, "torch/version.py": f"cuda = {cuda!r}\n"},
-        requires=requires,
-    )
 
 
 @pytest.fixture
@@ -214,7 +183,11 @@ def test_concurrent_askers_build_once(tools: Tools, wheels: Path) -> None:
             thread.join()
         assert len(set(results)) == 1
         assert results[0].startswith("Runtime(") is ok
-        assert sum(one.total > 0 for one in logs) == 1
+        said = [one.content() for one in logs]
+        assert sum(b"installing" in text and b"for another cell" not in text for text in said) == 1
+        assert sum(b"is being built for another cell: waiting for it" in text for text in said) == 2
+        # Whoever waited for a build that failed sees what was printed, too.
+        assert all(b"installing" in text for text in said) is not ok
 
 
 def test_a_stop_ends_a_build(tools: Tools, wheels: Path) -> None:
