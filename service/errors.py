@@ -240,6 +240,18 @@ class WorkerUnknown(ServiceError):
     status, code, title = 409, "worker-unknown", "Register first"
 
 
+class WorkerMismatch(ServiceError):
+    """The token is bound to another worker."""
+
+    status, code, title = 403, "worker-mismatch", "The token is another worker's"
+
+
+class RepositoryInUse(ServiceError):
+    """The repository has jobs, whose evidence would go with it."""
+
+    status, code, title = 409, "repository-in-use", "The repository has jobs"
+
+
 class Fenced(ServiceError):
     """The lease is lost: the attempt has ended, or the token is another's."""
 

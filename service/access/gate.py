@@ -102,7 +102,7 @@ class Gate:
                 service.note_use(session, row.id, moment, USE_NOTED_EVERY_S)
         left = None if row.expires_at is None else int((row.expires_at - moment).total_seconds())
         scopes = granted(Scope(scope) for scope in row.scopes)
-        return Caller(row.name, scopes, f"token {row.id}", address, row.prefix, left)
+        return Caller(row.name, scopes, f"token {row.id}", address, row.prefix, left, row.id, row.worker)
 
     def _count(self, address: str) -> None:
         who = f"the address {address} without a good token"

@@ -51,8 +51,13 @@ def reap(database: Database, settings: Settings) -> int:
     return reaped
 
 
-def lose_all(session: Session, worker_id: int, settings: Settings) -> None:
-    """Ends what a worker's earlier start was running: it is gone, so there is no need to wait for its leases."""
+def lose_all(
+    session: Session,
+    worker_id: int,
+    settings: Settings,
+    why: str = "the worker was started again and no longer runs this attempt",
+) -> None:
+    """Ends what a worker was running, when it is known to be gone: there is no need to wait for its leases."""
     live = (Attempt.worker_id == worker_id, Attempt.state != AttemptState.ENDED)
     cells = session.scalars(
         select(Cell).where(Cell.id.in_(select(Attempt.cell_id).where(*live))).order_by(Cell.id).with_for_update(of=Cell)
@@ -61,7 +66,7 @@ def lose_all(session: Session, worker_id: int, settings: Settings) -> None:
     for cell in sorted(cells, key=lambda cell: (cell.job_id, cell.id)):
         attempt = session.scalar(select(Attempt).where(Attempt.cell_id == cell.id, *live))
         if attempt is not None:
-            attempt.detail = "the worker was started again and no longer runs this attempt"
+            attempt.detail = why
             lose(session, cell, attempt, Verdict.LOST, settings)
 
 
