@@ -13,6 +13,8 @@ from worker.messages import (
     Batch,
     BatchAnswer,
     Claim,
+    Enrolled,
+    Enrolment,
     Heartbeat,
     Registered,
     Registration,
@@ -56,6 +58,11 @@ class Refused(ServiceError):
         super().__init__(text)
         self.status = status
 
+    @property
+    def unwelcome(self) -> bool:
+        """Whether it is this worker that is refused, and not this call: its token is revoked, or another worker's."""
+        return self.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
 
 class Retryable(ServiceError):
     """The service is away or busy: the same call may succeed later."""
@@ -81,6 +88,9 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+
+    def enroll(self, enrolment: Enrolment) -> Enrolled:
+        return self._answer(Enrolled, self._call("POST", "/enroll", json=encode(enrolment)))
 
     def register(self, registration: Registration) -> Registered:
         return self._answer(Registered, self._call("POST", "/register", json=encode(registration)))

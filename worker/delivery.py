@@ -16,7 +16,7 @@ from pathlib import Path
 
 import structlog
 
-from worker.client import BatchGap, Client, Fenced, Refused, Retryable, ServiceError, TooLarge
+from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
 from worker.messages import Assignment, Batch, CaseEvent, Event, decode, encode
 from worker.spool import Spool, read, split
 
@@ -161,7 +161,7 @@ class Delivery:
             news = tail if tail != self._sent_tail else None
             batch = Batch(self._assignment.token, place + bool(events), tuple(events), running, news)
             answer = self._client.post(self._assignment.attempt, batch)
-        except (Fenced, Refused) as error:
+        except (Fenced, Refused, ContractMismatch) as error:
             log.warning("service takes no more of this attempt", attempt=self._assignment.attempt, error=str(error))
             self.fenced = True
             self._stop.set()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import structlog
 
-from worker.client import Client, Refused, Retryable, ServiceError
+from worker.client import Client, ContractMismatch, Refused, Retryable, ServiceError
 from worker.delivery import deliver_leftover
 from worker.messages import Claim, Heartbeat, Registered, Registration
 
@@ -18,12 +18,21 @@ _LEFTOVER_TRIES = 20
 
 
 class Membership:
-    """Registers, and keeps the worker's number."""
+    """Registers, and keeps the worker's number. ``refusal`` says why the service will have no more of it, if so; then
+    ``on_refused`` was called."""
 
-    def __init__(self, client: Client, registration: Registration, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        client: Client,
+        registration: Registration,
+        stopping: threading.Event,
+        on_refused: Callable[[], None] = lambda: None,
+    ) -> None:
         self._client = client
         self._registration = registration
         self._stopping = stopping
+        self._on_refused = on_refused
+        self.refusal = ""
         self.registered = Registered(0, 10.0)
 
     def enter(self, leftovers: list[Path]) -> bool:
@@ -80,14 +89,29 @@ class Membership:
         while not self._stopping.wait(self.registered.heartbeat_s):
             try:
                 self._client.heartbeat(Heartbeat(self.registered.worker, self._registration.boot))
-            except Refused as error:
-                log.warning("forgotten by the service, registering again", error=str(error))
-                self._again()
-            except ServiceError as error:
+            except Retryable as error:
                 log.debug("heartbeat not heard", error=str(error))
+            except ServiceError as error:
+                if not self._refused(error):
+                    log.warning("forgotten by the service, registering again", error=str(error))
+                    self.again()
 
-    def _again(self) -> None:
+    def again(self) -> bool:
+        """Register once more, as one whom the service forgot. Whether that went well."""
         try:
             self.register()
         except ServiceError as error:
-            log.error("registering again failed", error=str(error))
+            if not self._refused(error):
+                log.error("registering again failed", error=str(error))
+            return False
+        return True
+
+    def _refused(self, error: ServiceError) -> bool:
+        """Whether the service will have no more of this worker: it ends then, rather than ask for ever."""
+        if not (isinstance(error, ContractMismatch) or (isinstance(error, Refused) and error.unwelcome)):
+            return False
+        if not self.refusal:
+            self.refusal = str(error)
+            log.error("refused by the service, ending", error=self.refusal)
+            self._on_refused()
+        return True

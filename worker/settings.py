@@ -12,6 +12,8 @@ from typing import Annotated, Any
 from pydantic import AnyHttpUrl, Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from worker import enrolment
+
 
 class SettingsError(ValueError):
     """A setting is missing or makes no sense. The text names the variable, its value and what to do."""
@@ -49,6 +51,8 @@ class Settings(BaseSettings):
     flush_s: float = _alias("REPLAYBENCH_FLUSH_S", default=0.15, gt=0)
     kill_grace_s: float = _alias("REPLAYBENCH_KILL_GRACE_S", default=5.0, ge=0)
     stop_grace_s: float = _alias("REPLAYBENCH_STOP_GRACE_S", default=20.0, ge=0)
+    drain_s: float = _alias("REPLAYBENCH_DRAIN_S", default=0.0, ge=0)
+    deaf_s: float = _alias("REPLAYBENCH_DEAF_S", default=60.0, gt=0)
     build_timeout_s: float = _alias("REPLAYBENCH_BUILD_TIMEOUT_S", default=3600.0, gt=0)
 
     @field_validator("service_url")
@@ -80,7 +84,10 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _has_token(self) -> Settings:
         if not self.token_value and self.token_file is None:
-            raise ValueError("set REPLAYBENCH_WORKER_TOKEN or REPLAYBENCH_WORKER_TOKEN_FILE to the worker token")
+            raise ValueError(
+                "set REPLAYBENCH_WORKER_TOKEN or REPLAYBENCH_WORKER_TOKEN_FILE to the worker token, or enroll this "
+                "worker with `replaybench worker --enroll`"
+            )
         return self
 
     @property
@@ -114,9 +121,11 @@ def load() -> Settings:
         SettingsError: one or more variables are missing or wrong; every one of them is named.
     """
     try:
-        return Settings()
+        return Settings(**enrolment.kept(enrolment.place()))  # type: ignore[arg-type]  # by their variables' names
     except ValidationError as error:
         raise SettingsError("\n".join(_complaint(item) for item in error.errors())) from None
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _complaint(item: Any) -> str:

@@ -76,12 +76,26 @@ def serve(
     )
 
 
-def worker(context: typer.Context) -> None:
-    """Run a worker alone. Its settings are BROKER_URL, REPLAYBENCH_SERVICE_URL and REPLAYBENCH_WORKER_TOKEN_FILE."""
+def worker(
+    context: typer.Context,
+    *,
+    enroll: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", help="Exchange an enrolment token, and end; - reads one.", show_default=False),
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option(metavar="URL", help="The service to enroll with.", show_default=False)
+    ] = None,
+) -> None:
+    """Run a worker alone. Its settings are BROKER_URL, and those that its enrolment left: else REPLAYBENCH_SERVICE_URL
+    and REPLAYBENCH_WORKER_TOKEN_FILE.
+    """
     import os
     import sys
 
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "worker", *context.args])  # noqa: S606 -- no shell is wanted
+    asked = [word for pair in (("--enroll", enroll), ("--service", service)) if pair[1] is not None for word in pair]
+    command = [sys.executable, "-P", "-m", "worker", *map(str, asked), *context.args]
+    os.execv(sys.executable, command)  # noqa: S606 -- no shell is wanted
 
 
 @db.command("upgrade")

@@ -25,7 +25,7 @@ from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
 from service.schemas import Page
 from service.statuses.schemas import ForgeInput, ForgeOutput, StatusOutput
 from service.webhooks.schemas import DeliveryOutput, RotationInput, WebhookInput, WebhookMade, WebhookOutput
-from service.workers.schemas import WorkerOutput
+from service.workers.schemas import EnrolmentInput, WorkerOutput
 
 T = TypeVar("T")
 
@@ -253,6 +253,10 @@ class Client:
     def workers(self) -> list[WorkerOutput]:
         """The workers that ever registered."""
         return self._get(list[WorkerOutput], "workers")
+
+    def enroll_worker(self, enrolment: EnrolmentInput) -> NewToken:
+        """Makes a token that a worker exchanges for its own, once; asks for the scope ``admin``."""
+        return self._post(NewToken, "workers/enrolments", enrolment.model_dump(mode="json"))
 
     def tokens(self) -> list[TokenOutput]:
         """Every token that was ever made, the newest first; asks for the scope ``admin``."""

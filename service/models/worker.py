@@ -14,8 +14,8 @@ from service.models.base import Base, Key
 class Worker(Base):
     """A worker by its stable name. ``boot`` is the nonce of its latest start: calls of an earlier start are refused.
 
-    ``contract`` is what that start speaks. ``token_id`` is the stored token that it registered with, if it was one: when
-    that is revoked, what the worker runs is taken from it.
+    ``contract`` is what that start speaks. ``token_id`` is the stored token that it registered with, if it was one:
+    when that is revoked, what the worker runs is taken from it.
     """
 
     __tablename__ = "workers"

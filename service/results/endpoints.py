@@ -154,9 +154,7 @@ def _may_keep(database: Database, attempt: int, token: str, name: str, caller: C
         ingest.lock(session, attempt, token, caller)
 
 
-def _keep(
-    database: Database, attempt: int, token: str, name: str, stored: artifacts.Stored, caller: Caller
-) -> bool:
+def _keep(database: Database, attempt: int, token: str, name: str, stored: artifacts.Stored, caller: Caller) -> bool:
     with database.write() as session:
         ingest.lock(session, attempt, token, caller)
         return artifacts.keep(session, attempt, name, stored)

@@ -75,7 +75,8 @@ def ingest(session: Session, attempt_id: int, batch: Batch, settings: Settings, 
     """Stores a batch and renews the lease; a batch that is stored already is only acknowledged.
 
     Raises:
-        NotFound, WorkerMismatch, ContractMismatch, Fenced: as ``lock``; a batch behind the attempt's end that is stored already is acknowledged still.
+        NotFound, WorkerMismatch, ContractMismatch, Fenced: as ``lock``; a batch behind the attempt's end that is
+            stored already is acknowledged still.
         BatchGap: a number was left out; ``expected`` says which one is due.
         BatchRefused: the events contradict each other or what is stored.
     """
@@ -109,7 +110,9 @@ def ingest(session: Session, attempt_id: int, batch: Batch, settings: Settings, 
 
 
 def _ended_before(session: Session, attempt_id: int, batch: Batch) -> BatchAnswer | None:
-    """The answer to the last batch sent once more, whose first answer was lost on its way."""
+    """The answer to the last batch sent once more, whose first answer was lost on its way. A heartbeat is fenced."""
+    if not batch.events:
+        return None
     row = session.execute(
         select(Attempt.token, Attempt.state, Attempt.last_seq).where(Attempt.id == attempt_id)
     ).one_or_none()

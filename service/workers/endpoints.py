@@ -23,7 +23,7 @@ def list_all(database: DatabaseDep, settings: SettingsDep) -> list[WorkerOutput]
 
 @router.post("/workers/enrolments", dependencies=[Depends(is_admin)], status_code=status.HTTP_201_CREATED)
 def enroll(body: EnrolmentInput, database: DatabaseDep, caller: CallerDep, response: Response) -> NewToken:
-    """Makes an enrolment token: a worker of this name exchanges it for a token of its own, once. It is told this once."""
+    """Makes an enrolment token, told this once: a worker of this name exchanges it for a token of its own."""
     response.headers["Cache-Control"] = "no-store"
     with database.write() as session:
         made = enrolment.create(session, body, caller.name)

@@ -144,7 +144,7 @@ def _due(session: Session, capabilities: Capabilities, free: set[str]) -> Iterat
         priority, repository, queued = turn
         return -priority, busy.get(repository, 0), served[repository] or NEVER, queued
 
-    for priority, repository, _ in sorted((tuple(turn) for turn in turns), key=rank):
+    for priority, repository, _ in sorted(((*turn,) for turn in turns), key=rank):
         turn = (*waiting, Cell.priority == priority, Cell.repository_id == repository)
         page = select(Cell.id, Cell.queued_at, Cell.suite_spec, Cell.runtime).where(*turn)
         page = page.order_by(Cell.queued_at, Cell.id).limit(PAGE)
