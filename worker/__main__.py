@@ -35,6 +35,7 @@ from worker.serve import Server, kinds
 from worker.settings import Settings, SettingsError, load
 from worker.survivors import end_survivors
 from worker.tasks import consume, make_app, stop_consuming
+from worker.variables import unread
 
 log = structlog.get_logger()
 
@@ -76,6 +77,8 @@ def main() -> int:
         if asked.enroll is not None:
             sys.stdout.write(f"{arguments.enroll(asked.enroll, asked.service)}\n")
             return 0
+        for sentence in unread(os.environ):
+            log.warning("setting not read", detail=sentence)
         return _Worker(load()).run()
     except (SettingsError, ServiceError, EnrolmentError) as error:
         return _refuse(str(error))

@@ -23,12 +23,18 @@ def up(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only broker and service.")] = False,
 ) -> None:
     """Run the whole system on this machine's loopback interface: broker, service, one worker, SQLite."""
+    import os
+
+    from service.cli import output
     from service.cli.connect import load_settings
     from service.cli.errors import UserError
     from service.up import embedded
     from service.up.errors import UpError
+    from service.variables import unread
 
     known = load_settings()
+    for sentence in unread(os.environ):
+        output.note(sentence)
     try:
         code = embedded.run(
             data_dir or known.data_dir,
@@ -52,17 +58,22 @@ def serve(
 ) -> None:
     """Run the service alone, on DATABASE_URL and BROKER_URL."""
     import gc
+    import os
 
+    import structlog
     import uvicorn
 
     from service.app import create_app
     from service.cli.connect import load_settings
     from service.logs import configure
+    from service.variables import unread
 
     known = load_settings()
     chosen = {"host": host or known.host, "port": known.port if port is None else port}
     known = known.model_copy(update=chosen)
     configure(known.log_level)
+    for sentence in unread(os.environ):
+        structlog.get_logger().warning("setting-unread", detail=sentence)
     app = create_app(known)
     # What is loaded by now stays for good. To look through it for garbage stops everybody for a tenth of a second.
     gc.collect()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from service.clock import now
 from service.errors import ArtifactConflict, NotFound, TooLarge
 from service.models import Artifact
 
+DRAFT_S = 3600
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -64,6 +67,20 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
     finally:
         draft.unlink(missing_ok=True)
     return Stored(size, digest.hexdigest())
+
+
+def sweep_drafts(data_dir: Path) -> int:
+    """Removes what a killed service had begun to write; at the start, when nobody writes. Returns how many files.
+
+    A draft that was written to within the last hour stays: another service may share the directory.
+    """
+    gone = 0
+    for draft in folder(data_dir).glob("draft-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime > DRAFT_S:
+                draft.unlink()
+                gone += 1
+    return gone
 
 
 def check_name(name: str) -> None:

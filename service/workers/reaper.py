@@ -51,6 +51,37 @@ def reap(database: Database, settings: Settings) -> int:
     return reaped
 
 
+def end_stuck(database: Database, settings: Settings) -> int:
+    """Ends attempts whose worker speaks and does not get on: one that claimed and never prepares, prepares for ever, or
+    runs beyond its suite's limit. The worker ends such by itself, unless it is broken. Returns how many that were.
+    """
+    moment = now()
+    live = select(Attempt.id, Attempt.cell_id, Attempt.state, Attempt.claimed_at, Attempt.started_at, Cell.suite_spec)
+    live = live.join(Cell, Cell.id == Attempt.cell_id).where(Attempt.state != AttemptState.ENDED).order_by(Attempt.id)
+    ended = 0
+    with database.read() as session:
+        found = session.execute(live).all()
+    for attempt_id, cell_id, state, claimed_at, started_at, suite in found:
+        since, limit, name = claimed_at, settings.claimed_s, "REPLAYBENCH_CLAIMED_S"
+        if state is AttemptState.PREPARING:
+            limit, name = settings.preparing_s, "REPLAYBENCH_PREPARING_S"
+        elif state is AttemptState.RUNNING:
+            since, name = started_at or claimed_at, "the suite's cell_timeout_s plus REPLAYBENCH_OVERTIME_S"
+            limit = float(suite.get("cell_timeout_s", 0)) + settings.overtime_s
+        if since + datetime.timedelta(seconds=limit) > moment:
+            continue
+        with database.write() as session:
+            cell = session.scalars(select(Cell).where(Cell.id == cell_id).with_for_update(of=Cell)).one()
+            attempt = session.scalar(select(Attempt).where(Attempt.id == attempt_id, Attempt.state == state))
+            if attempt is None:  # it got on, or ended, while we waited for the lock
+                continue
+            log.warning("attempt-stuck", attempt=attempt_id, cell=cell.name, state=state, limit_s=limit)
+            attempt.detail = f"the worker was heard from, but {state} for longer than {limit:g} s ({name})"
+            lose(session, cell, attempt, Verdict.INFRASTRUCTURE, settings)
+            ended += 1
+    return ended
+
+
 def lose_all(
     session: Session,
     worker_id: int,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import pytest
 import redis
 from sqlalchemy import update
 
 from service.clock import now
+from service.dispatch import sweep
 from service.models import Attempt, Cell, Worker
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import GitRepository
@@ -43,6 +45,20 @@ def test_a_cell_that_nobody_can_serve_says_why(service: RunningService, register
     wait_for(lambda: "no worker is alive" in (reason(service, job) or ""), "silent workers to count as gone")
     driver.must_claim().run({"a": Outcome.PASSED})
     assert reason(service, job) is None
+
+
+def test_of_many_cells_that_wait_each_says_why(
+    service: RunningService, registered: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sweep looks at some, the next at those behind them: none waits in silence behind others."""
+    monkeypatch.setattr(sweep, "LOOKED_AT", 3)
+    job = service.submit("demo", "main", repeat=10)
+
+    def all_say() -> bool:
+        cells = service.get(f"/jobs/{job['id']}/cells")
+        return all("no worker is alive" in (cell["waiting_reason"] or "") for cell in cells)
+
+    wait_for(all_say, "every cell to say why it waits")
 
 
 def test_a_lost_wake_up_is_sent_again_and_one_that_lies_unread_is_not(
