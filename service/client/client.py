@@ -20,7 +20,7 @@ from service.client.events import Event, parse
 from service.compare.schemas import CompareOutput, HistoryEntry
 from service.hooks.schemas import ApproveInput, HookSecretOutput
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
-from service.repositories.schemas import RepositoryInput, RepositoryOutput
+from service.repositories.schemas import RepositoryInput, RepositoryOutput, RepositoryRemoved
 from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
 from service.schemas import Page
 from service.statuses.schemas import ForgeInput, ForgeOutput, StatusOutput
@@ -91,6 +91,11 @@ class Client:
         """Registers a git URL under a short name, and where its commits get their statuses."""
         body = RepositoryInput(name=name, url=url, forge=forge)
         return self._post(RepositoryOutput, "repositories", body.model_dump(mode="json"))
+
+    def remove_repository(self, name: str, *, force: bool = False) -> RepositoryRemoved:
+        """Removes a repository; one with jobs, which are kept, only by force. Asks for the scope ``admin``."""
+        path = f"repositories/{quote(name, safe='')}"
+        return _parse(RepositoryRemoved, self._send("DELETE", path, params={"force": force}).content, path)
 
     def set_forge(self, name: str, forge: ForgeInput) -> ForgeOutput:
         """Says where a repository's commits get their statuses."""

@@ -43,7 +43,7 @@ def prove(
     if payload is None:
         return 0 if proven(forge, headers, body, everybodys) else None
     addresses = forge.addresses(payload)
-    rows = session.execute(select(Repository.id, Repository.url)).all()
+    rows = session.execute(select(Repository.id, Repository.url).where(Repository.removed_at.is_(None))).all()
     found = [number for number, url in rows if any(same_repository(url, address) for address in addresses)]
     for number in found:
         own = _secrets(session, number)

@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from service.clock import now
 from service.dispatch import outbox
-from service.errors import JobEnded, NotFound, NothingToRerun
+from service.errors import JobEnded, NotFound, NothingToRerun, RepositoryUnknown
 from service.jobs import changes, notices
 from service.jobs.planning import PinnedTree, Plan
 from service.jobs.schemas import JobInput
-from service.models import Attempt, Cell, Job, Probe, Tree
+from service.models import Attempt, Cell, Job, Probe, Repository, Tree
 from service.states import AttemptState, CellState, JobState, move_cell
 from worker.messages import Verdict, encode
 
@@ -163,6 +163,7 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
     Raises:
         NotFound: there is no such job, or a chosen cell is not one of its.
         NothingToRerun: no cell fits.
+        RepositoryUnknown: its repository was removed.
     """
     cells = _locked_cells(session, job_id)
     if not cells and _plan_again(session, job_id):
@@ -186,6 +187,9 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
         cell.verdict, cell.ended_at, cell.queued_at, cell.attempts_since_queued = None, None, now(), 0
         outbox.wake(session, cell.kind)
     job = session.get_one(Job, job_id)
+    removed = select(Repository.name).where(Repository.id == job.repository_id, Repository.removed_at.is_not(None))
+    if (name := session.scalar(removed)) is not None:
+        raise RepositoryUnknown(f"repository {name!r} was removed; register it again with `replaybench repos add`")
     job.cancel_requested_at, job.detail = None, None
     changes.settle(session, job_id, again)
 

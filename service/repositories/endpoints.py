@@ -9,10 +9,11 @@ from fastapi import APIRouter, Depends, status
 from service.access.gate import require
 from service.access.scopes import Scope
 from service.audit import service as audit
-from service.dependencies import CallerDep, DatabaseDep, SettingsDep, signed_in
+from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_admin, signed_in
+from service.jobs.planning import mirror_of
 from service.models import Repository
-from service.repositories import service
-from service.repositories.schemas import RepositoryInput, RepositoryOutput
+from service.repositories import removal, service
+from service.repositories.schemas import RepositoryInput, RepositoryOutput, RepositoryRemoved
 from service.statuses import service as statuses
 from service.statuses import views
 from service.statuses.schemas import ForgeOutput
@@ -46,6 +47,24 @@ def list_all(database: DatabaseDep) -> list[RepositoryOutput]:
     with database.read() as session:
         forges = views.forges(session)
         return [_output(repository, forges) for repository in service.list_all(session)]
+
+
+@router.delete("/{name}", dependencies=[Depends(is_admin)])
+def remove(
+    name: str, database: DatabaseDep, settings: SettingsDep, caller: CallerDep, force: bool = False
+) -> RepositoryRemoved:
+    """Removes a repository, its secrets and its mirror. One with jobs only with ``force``: then what has not ended is
+    cancelled, jobs and evidence stay, and nothing new is taken. The same name and URL registered again takes it up.
+    """
+    with database.write() as session:
+        repository = service.find(session, name)
+        number, url = repository.id, repository.url
+        kept = removal.remove(session, repository, force=force)
+        audit.note(session, caller, "repository.remove", f"repository {name}", url=url, jobs=kept)
+    if kept:
+        removal.cancel_all(database, number, caller)
+    removal.forget_mirror(mirror_of(settings, number, url))
+    return RepositoryRemoved(name=name, jobs=kept)
 
 
 def _output(repository: Repository, forges: Mapping[int, ForgeOutput]) -> RepositoryOutput:

@@ -19,6 +19,13 @@ class RepositoryInput(Input):
     forge: ForgeInput | None = None
 
 
+class RepositoryRemoved(Output):
+    """What became of a removed repository: ``jobs`` are kept, with their evidence."""
+
+    name: str
+    jobs: int
+
+
 class RepositoryOutput(Output):
     """A registered repository."""
 
