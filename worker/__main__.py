@@ -28,6 +28,7 @@ from worker.consumer_watch import ConsumerWatch
 from worker.devices import DevicePool
 from worker.enrolment import EnrolmentError
 from worker.host_runtime import probe_hosts
+from worker.library_logs import bridge
 from worker.membership import Membership
 from worker.messages import CONTRACT, Capabilities, Registration
 from worker.runtime import Tools
@@ -72,6 +73,7 @@ def main() -> int:
         ],
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Unfailing(sys.stderr))),
     )
+    bridge()
     asked = arguments.parse(sys.argv[1:])
     try:
         if asked.enroll is not None:
