@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ class Tunnel:
     """Carries TCP connections to a port of this machine. ``swallow`` makes those that are open into black holes: they
     stay open, and nothing gets through any more; new ones are carried."""
 
-    def __init__(self, target: int) -> None:
-        self._target = target
+    def __init__(self, target: int, context: ssl.SSLContext | None = None) -> None:
+        self._target, self._context = target, context
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
         self._lock = threading.Lock()
@@ -50,6 +51,8 @@ class Tunnel:
             except OSError:
                 return
             try:
+                if self._context is not None:
+                    near = self._context.wrap_socket(near, server_side=True)
                 far = socket.create_connection(("127.0.0.1", self._target), 5.0)
             except OSError:
                 near.close()
@@ -79,9 +82,9 @@ class Tunnel:
 
 
 @contextmanager
-def tunnel(target: int) -> Iterator[Tunnel]:
-    """A tunnel for as long as the context lasts."""
-    made = Tunnel(target)
+def tunnel(target: int, context: ssl.SSLContext | None = None) -> Iterator[Tunnel]:
+    """A tunnel for as long as the context lasts; with a context it ends TLS."""
+    made = Tunnel(target, context)
     try:
         yield made
     finally:
@@ -98,70 +101,73 @@ class Mischief:
     turns: tuple[str, ...] = ("pass", "double", "lose", "late")
     done: list[str] = field(default_factory=list)
     held: list[tuple[int, httpx.Request]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def turn(self, path: str, request: httpx.Request) -> tuple[str, list[httpx.Request]]:
+        """What becomes of a call, and which earlier ones are to be sent on behind it."""
+        if "/attempts/" not in path:
+            return "pass", []
+        with self.lock:
+            turn = self.turns[len(self.done) % len(self.turns)]
+            self.done.append(turn)
+            place = len(self.done)
+            overdue = [late for due, late in self.held if due <= place]
+            self.held = [(due, late) for due, late in self.held if due > place]
+            if turn == "late":
+                self.held.append((place + 2, request))
+            return turn, overdue
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Passes calls on, by what is due next."""
+
+    protocol_version = "HTTP/1.1"
+    state: Mischief
+    client: httpx.Client
+
+    def handle_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        headers = {key: value for key, value in self.headers.items() if key.lower() not in {"host", "connection"}}
+        request = self.client.build_request(self.command, self.path, content=body, headers=headers)
+        turn, overdue = self.state.turn(self.path, request)
+        if turn == "late":
+            self.answer(503, b"{}")
+            return
+        answer = self.client.send(request)
+        if turn == "double":
+            answer = self.client.send(request)
+        for late in overdue:
+            self.client.send(late)
+        if turn == "lose":
+            self.close_connection = True
+        else:
+            self.answer(answer.status_code, answer.content)
+
+    def answer(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_PUT = handle_any  # noqa: N815 - the base class names them so
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
 
 
 @contextmanager
 def mischief(target: str) -> Iterator[Mischief]:
     """Such a proxy before a service, for as long as the context lasts."""
-    state, client, lock = Mischief(), httpx.Client(base_url=target, timeout=30, trust_env=False), threading.Lock()
-
-    def forward(request: httpx.Request) -> httpx.Response:
-        return client.send(client.build_request(request.method, str(request.url), content=request.content,
-                                                headers=request.headers))  # fmt: skip
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_any(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            headers = {key: value for key, value in self.headers.items() if key.lower() not in {"host", "connection"}}
-            request = httpx.Request(self.command, f"{target}{self.path}", content=body, headers=headers)
-            with lock:
-                turn, overdue = self.turn()
-            if turn == "late":
-                with lock:
-                    state.held.append((len(state.done) + 2, request))
-                self.answer(503, b"{}")
-                return
-            answer = forward(request)
-            if turn == "double":
-                answer = forward(request)
-            for late in overdue:
-                forward(late)
-            if turn == "lose":
-                self.close_connection = True
-                return
-            self.answer(answer.status_code, answer.content)
-
-        def turn(self) -> tuple[str, list[httpx.Request]]:
-            if "/attempts/" not in self.path:
-                return "pass", []
-            turn = state.turns[len(state.done) % len(state.turns)]
-            state.done.append(turn)
-            place = len(state.done)
-            overdue = [late for due, late in state.held if due <= place]
-            state.held = [(due, late) for due, late in state.held if due > place]
-            return turn, overdue
-
-        def answer(self, status: int, content: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = do_PUT = handle_any  # noqa: N815 - the base class names them so
-
-        def log_message(self, *_: Any) -> None:
-            """Print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield state
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        client.close()
+    state = Mischief()
+    with httpx.Client(base_url=target, timeout=30, trust_env=False) as client:
+        handler = type("Handler", (_Handler,), {"state": state, "client": client})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        state.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield state
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()

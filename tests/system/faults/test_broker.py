@@ -36,7 +36,7 @@ def test_jobs_are_run_while_there_is_no_broker(tmp_path: Path) -> None:
     """The worker claims without being woken, and hears again when the broker is back."""
     repo = faults.suite(tmp_path)
     with fleet.running(tmp_path) as it:
-        worker = it.worker(REPLAYBENCH_DEAF_S="1.5")
+        worker = it.worker(REPLAYBENCH_DEAF_S="20")
         it.broker.end(signal.SIGKILL)
         faults.assert_whole(it, it.submit(repo.path), ["failed"])
         it.broker.start()
@@ -48,7 +48,7 @@ def test_a_broker_that_sleeps_holds_nothing_up_for_long(tmp_path: Path) -> None:
     """Stopped in the middle, it answers nobody: a submission is taken all the same, and both jobs end."""
     repo = faults.suite(tmp_path)
     with fleet.running(tmp_path) as it:
-        it.worker(REPLAYBENCH_DEAF_S="1.5")
+        it.worker(REPLAYBENCH_DEAF_S="20")
         first = it.submit(repo.path)
         it.wait_for_cases(first, 3, 20)
         process = it.broker.process
