@@ -294,6 +294,12 @@ class TooLarge(ServiceError):
     status, code, title = 413, "too-large", "The body is too large"
 
 
+class DiskFull(ServiceError):
+    """The service's disk has no room. Nothing of the call was stored."""
+
+    status, code, title = 503, "disk-full", "The service's disk is full"
+
+
 class DatabaseUnavailable(ServiceError):
     """The database does not answer, or stayed locked for too long."""
 

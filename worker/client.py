@@ -24,6 +24,7 @@ from worker.messages import (
 
 T = TypeVar("T")
 
+_LONGEST_S = 60.0
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -151,5 +152,6 @@ def _problem(response: httpx.Response) -> ServiceError:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
+    """What the service asks for, within reason: a proxy that asks for a day must not cost the leases of that day."""
     text = response.headers.get("Retry-After", "")
-    return float(text) if text.isdigit() else None
+    return min(float(text), _LONGEST_S) if text.isdigit() else None

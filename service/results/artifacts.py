@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -17,10 +18,11 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from service.clock import now
-from service.errors import ArtifactConflict, NotFound, TooLarge
+from service.errors import ArtifactConflict, DiskFull, NotFound, TooLarge
 from service.models import Artifact
 
 DRAFT_S = 3600
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -47,6 +49,7 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
 
     Raises:
         TooLarge: there are more bytes than the cap.
+        DiskFull: the data directory's disk has no room for them.
     """
     folder(data_dir).mkdir(parents=True, exist_ok=True)
     draft = folder(data_dir) / f"draft-{secrets.token_hex(8)}"
@@ -64,6 +67,12 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
         place = file_of(data_dir, digest.hexdigest())
         place.parent.mkdir(exist_ok=True)
         draft.replace(place)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise DiskFull(
+            f"no room for the artifact in {data_dir} ({error.strerror}); it is taken when there is"
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
     return Stored(size, digest.hexdigest())

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.worker.support import Repository, StubService, wait_for
@@ -222,6 +223,23 @@ def test_problem_documents_become_typed_errors(
     service.script = [answer]
     with pytest.raises(error):
         client.post(5, Batch("lease", 1))
+
+
+@pytest.mark.parametrize(
+    ("header", "wait"), [("7", 7.0), ("86400", 60.0), ("", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-3", None)]
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_service_says_how_long_to_wait(status: int, header: str, wait: float | None) -> None:
+    """Within reason, and not where it cannot be read."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, json={"code": "busy"}, headers={"Retry-After": header} if header else {})
+
+    client = Client("http://service", "secret", httpx.MockTransport(answer))
+    with pytest.raises(Retryable) as error:
+        client.post(5, Batch("lease", 1))
+    assert error.value.after_s == wait
+    client.close()
 
 
 def test_nobody_listening_is_worth_another_try() -> None:
