@@ -82,5 +82,8 @@ class ConsumerWatch:
         """
         patience = {"socket_connect_timeout": _ANSWER_S, "socket_timeout": _ANSWER_S, "max_retries": 0}
         with self._app.connection_for_read(transport_options=patience) as connection:
-            channel = connection.default_channel
-            return any(channel._size(kind) for kind in self._kinds)
+            try:
+                channel = connection.default_channel
+                return any(channel._size(kind) for kind in self._kinds)
+            except connection.recoverable_connection_errors as error:  # it went away between two words
+                raise OperationalError(str(error)) from error

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import redis
+from kombu.exceptions import OperationalError
 from sqlalchemy import update
 
 from service.clock import now
 from service.dispatch import sweep
+from service.dispatch.broker import Broker
 from service.models import Attempt, Cell, Worker
+from tests.support import proxy
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
@@ -93,3 +96,13 @@ def test_a_row_that_cannot_be_read_does_not_end_the_sweep(service: RunningServic
         return bool(service.get(f"/attempts/{attempt.assignment.attempt}")["state"] == "ended")
 
     wait_for(ended, "the lease to be reaped")
+
+
+def test_a_broker_that_goes_between_two_words_is_away_and_no_fault(broker_url: str) -> None:
+    """What Redis' client raises in the middle of a connection is told as any other absence."""
+    port = int(broker_url.rpartition(":")[2].partition("/")[0])
+    with proxy.tunnel(port, cut=b"LLEN") as tunnel:
+        sender = Broker(f"redis://127.0.0.1:{tunnel.port}/0")
+        with pytest.raises(OperationalError):
+            sender.waiting("cpu")
+        sender.close()

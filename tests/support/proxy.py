@@ -19,8 +19,8 @@ class Tunnel:
     """Carries TCP connections to a port of this machine. ``swallow`` makes those that are open into black holes: they
     stay open, and nothing gets through any more; new ones are carried."""
 
-    def __init__(self, target: int, context: ssl.SSLContext | None = None) -> None:
-        self._target, self._context = target, context
+    def __init__(self, target: int, context: ssl.SSLContext | None = None, cut: bytes | None = None) -> None:
+        self._target, self._context, self._cut = target, context, cut
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
         self._lock = threading.Lock()
@@ -70,6 +70,8 @@ class Tunnel:
                 with self._lock:
                     if pair not in self._open:  # it leads into a black hole
                         continue
+                if self._cut is not None and self._cut in data:
+                    break
                 sink.sendall(data)
         with self._lock:
             if pair not in self._open:
@@ -82,9 +84,10 @@ class Tunnel:
 
 
 @contextmanager
-def tunnel(target: int, context: ssl.SSLContext | None = None) -> Iterator[Tunnel]:
-    """A tunnel for as long as the context lasts; with a context it ends TLS."""
-    made = Tunnel(target, context)
+def tunnel(target: int, context: ssl.SSLContext | None = None, cut: bytes | None = None) -> Iterator[Tunnel]:
+    """A tunnel for as long as the context lasts. With a context it ends TLS; ``cut`` breaks a connection on which these
+    bytes come."""
+    made = Tunnel(target, context, cut)
     try:
         yield made
     finally:
