@@ -29,6 +29,7 @@ from service.pages import endpoints as pages
 from service.pages import hooks as hook_pages
 from service.repositories import endpoints as repositories
 from service.results import endpoints as results
+from service.results.artifacts import sweep_drafts
 from service.settings import Settings, load
 from service.statuses import endpoints as statuses
 from service.statuses.line import StatusLine
@@ -55,6 +56,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await run_in_threadpool(upgrade, settings.database)
         known = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
         app.state.gate = Gate(database, known, settings)
+        await run_in_threadpool(sweep_drafts, settings.data_dir)
         sweep = Sweep(database, broker, settings)
         sweep.start()
         planner.start()

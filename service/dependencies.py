@@ -119,6 +119,11 @@ def is_worker(request: Request, _: Documented) -> None:
     _require(request, Scope.WORKER)
 
 
+def is_enrolling(request: Request, _: Documented) -> None:
+    """Lets in whose token is for one exchange into a worker's own."""
+    _require(request, Scope.ENROLL)
+
+
 def is_admin(request: Request, _: Documented) -> None:
     """Lets in whose token has the scope ``admin``."""
     _require(request, Scope.ADMIN)

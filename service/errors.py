@@ -258,6 +258,18 @@ class WorkerUnknown(ServiceError):
     status, code, title = 409, "worker-unknown", "Register first"
 
 
+class WorkerMismatch(ServiceError):
+    """The token is bound to another worker."""
+
+    status, code, title = 403, "worker-mismatch", "The token is another worker's"
+
+
+class RepositoryInUse(ServiceError):
+    """The repository has jobs, whose evidence would go with it."""
+
+    status, code, title = 409, "repository-in-use", "The repository has jobs"
+
+
 class Fenced(ServiceError):
     """The lease is lost: the attempt has ended, or the token is another's."""
 
@@ -298,6 +310,12 @@ class TooLarge(ServiceError):
     """The body is larger than is taken."""
 
     status, code, title = 413, "too-large", "The body is too large"
+
+
+class DiskFull(ServiceError):
+    """The service's disk has no room. Nothing of the call was stored."""
+
+    status, code, title = 503, "disk-full", "The service's disk is full"
 
 
 class DatabaseUnavailable(ServiceError):

@@ -37,6 +37,9 @@ class Settings(BaseSettings):
     A token that is set takes the place of the one in the data directory: 24 characters at least, no spaces.
     ``token_rate`` and ``address_rate`` are calls a minute, of a token and of an address without one; 0: any number.
     ``lease_s`` is how long an attempt lives without a word from its worker; a worker speaks three times in that span.
+    ``claimed_s`` is how long it may take a worker from the claim to its first word of work, ``preparing_s`` from the
+    claim to the tests' start, ``overtime_s`` to end an attempt beyond its suite's own limit: a worker that speaks and
+    does not get on.
     ``claim_cap`` is how often a cell is handed out before broken workers alone decide it. ``reserve_after_s`` is how
     long a cell that needs several devices waits before they are kept free for it. ``delivery_timeout_s`` has a bound,
     since a claim on what is being sent lapses.
@@ -59,6 +62,9 @@ class Settings(BaseSettings):
     token_rate: Annotated[int, Field(ge=0)] = 6000
     address_rate: Annotated[int, Field(ge=0)] = 600
     lease_s: Annotated[float, Field(gt=0)] = 45.0
+    claimed_s: Annotated[float, Field(gt=0)] = 120.0
+    preparing_s: Annotated[float, Field(gt=0)] = 7200.0
+    overtime_s: Annotated[float, Field(gt=0)] = 600.0
     sweep_s: Annotated[float, Field(gt=0)] = 2.0
     idempotency_s: Annotated[float, Field(gt=0)] = 86_400.0
     claim_cap: Annotated[int, Field(ge=1)] = 3

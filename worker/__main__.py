@@ -12,6 +12,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from types import FrameType
 from typing import TextIO, cast
@@ -19,15 +20,18 @@ from typing import TextIO, cast
 import structlog
 from filelock import FileLock, Timeout
 
-from worker import gpu, operator, room
+from worker import arguments, gpu, operator, room
 from worker.attempt import Host
 from worker.boot_folder import BootFolder
 from worker.client import Client, ServiceError
 from worker.confinement import find_holds
+from worker.consumer_watch import ConsumerWatch
 from worker.device_faults import FaultBook
 from worker.devices import DevicePool
+from worker.enrolment import EnrolmentError
 from worker.health import DeviceHealth
 from worker.host_runtime import probe_hosts
+from worker.library_logs import bridge
 from worker.membership import Membership
 from worker.messages import CONTRACT, Capabilities, Registration
 from worker.runtime import Tools
@@ -35,11 +39,14 @@ from worker.serve import Server, kinds
 from worker.settings import Settings, SettingsError, load
 from worker.survivors import end_survivors
 from worker.tasks import consume, make_app, stop_consuming
+from worker.variables import unread
 from worker.xids import XidWatch
 
 log = structlog.get_logger()
 
 _PR_SET_DUMPABLE = 4
+_DEAF = 75
+"""The exit code of a worker whose consumer is dead: EX_TEMPFAIL, start it again."""
 
 
 class _Unfailing(io.TextIOBase):
@@ -72,11 +79,22 @@ def main() -> int:
         ],
         logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Unfailing(sys.stderr))),
     )
+    bridge()
+    asked = arguments.parse(sys.argv[1:])
     try:
+        if asked.enroll is not None:
+            sys.stdout.write(f"{arguments.enroll(asked.enroll, asked.service)}\n")
+            return 0
+        for sentence in unread(os.environ):
+            log.warning("setting not read", detail=sentence)
         return _Worker(load()).run()
-    except (SettingsError, ServiceError) as error:
-        sys.stderr.write(f"replaybench worker: {error}\n")
-        return 2
+    except (SettingsError, ServiceError, EnrolmentError) as error:
+        return _refuse(str(error))
+
+
+def _refuse(why: str) -> int:
+    sys.stderr.write(f"replaybench worker: {why}\n")
+    return 2
 
 
 def _say_ready() -> None:
@@ -130,8 +148,11 @@ class _Worker:
             free_percent=settings.gpu_free_percent,
             grace_s=settings.gpu_grace_s,
         )
-        self.membership = Membership(self.client, self.registration(boot), self.stopping, self.health.devices)
+        registration = self.registration(boot)
+        self.membership = Membership(self.client, registration, self.stopping, self.health.devices, self.end)
         self.health.on_change = self.membership.tell_devices
+        self.server: Server | None = None
+        self.deaf = False
 
     def registration(self, boot: str) -> Registration:
         capabilities = Capabilities(
@@ -147,16 +168,26 @@ class _Worker:
     def run(self) -> int:
         signal.signal(signal.SIGTERM, self.on_signal)
         signal.signal(signal.SIGINT, self.on_signal)
-        server = self.enter()
+        server = self.server = self.enter()
         if server is None:
             return 0
         app = make_app(self.settings.broker_url, self.kinds, server.serve)
+        watch = ConsumerWatch(
+            app, self.kinds, server, self.stopping, limit_s=self.settings.deaf_s, on_dead=self.end_deaf
+        )
         server.serve_in_background()
+        watch.start()
         code = consume(app, self.slots, _say_ready)
-        server.wait_idle(self.settings.stop_grace_s)
+        server.wait_idle(self.settings.drain_s + self.settings.stop_grace_s)
+        self.close()
+        if self.membership.refusal:
+            return _refuse(self.membership.refusal)
+        return _DEAF if self.deaf else code
+
+    def close(self) -> None:
+        """Give up the folders of this start."""
         for folder in (self.spools, self.attempts):
             folder.close()
-        return code
 
     def enter(self) -> Server | None:
         """Register, after what the dead left is delivered and removed; nothing when asked to stop first."""
@@ -205,14 +236,42 @@ class _Worker:
         return Server(host, self.membership, pool, self.slots)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """The first signal ends attempts and delivers their last word; a second one, or a long grace, ends at once."""
+        """The first signal lets attempts end by themselves where there is time to drain, then ends them and delivers
+        their last word. The next one hurries: it ends the draining, or where nothing drains the process at once."""
         if self.stopping.is_set():
             os._exit(128 + number)
+        server = self.server
+        if self.settings.drain_s and server is not None and not server.draining.is_set():
+            server.draining.set()
+            stop_consuming()
+            threading.Thread(target=self.drain, args=(server,), name="drain", daemon=True).start()
+            return
+        self.end(128 + number)
+
+    def drain(self, server: Server) -> None:
+        """Wait until no attempt runs or the time is over, then stop."""
+        deadline = time.monotonic() + self.settings.drain_s
+        while server.busy and time.monotonic() < deadline and not self.stopping.wait(0.1):
+            pass
+        if not self.stopping.is_set():
+            self.end()
+
+    def end(self, late: int = 1) -> None:
+        """End the attempts and the process: within the grace, or else at once with the exit code ``late``."""
         self.stopping.set()
         stop_consuming()
-        timer = threading.Timer(self.settings.stop_grace_s, os._exit, args=(128 + number,))
+        timer = threading.Timer(self.settings.stop_grace_s, os._exit, args=(late,))
         timer.daemon = True
         timer.start()
+
+    def end_deaf(self) -> None:
+        """End a process whose consumer is dead, for whoever looks after it to start another. The main thread may hang
+        on the dead connection, so it is not waited for."""
+        log.error("the consumer takes no wake-ups any more, ending", limit_s=self.settings.deaf_s)
+        self.deaf = True
+        self.stopping.set()
+        self.close()
+        os._exit(_DEAF)
 
 
 if __name__ == "__main__":

@@ -316,6 +316,7 @@ class _Attempt:
             self.log.note(f"outlived their keeper and were killed: {', '.join(map(str, killed))}")
         if not self.delivery.fenced:
             self.log.note(f"ended: {cause.value} {detail}".rstrip())
+            self.delivery.will_end(AttemptEndedEvent(cause, f"{detail}; its log was lost with the worker".lstrip("; ")))
             logs = {"log.txt": self.log} | ({"runtime.log": self.build_log} if self.build_log.total else {})
             detail = "; ".join(filter(None, [detail, *upload(self.host.client, self.assignment, logs, self._gives_up)]))
         self.delivery.send(AttemptEndedEvent(cause, detail))

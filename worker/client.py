@@ -13,6 +13,8 @@ from worker.messages import (
     Batch,
     BatchAnswer,
     Claim,
+    Enrolled,
+    Enrolment,
     Heartbeat,
     Registered,
     Registration,
@@ -22,6 +24,7 @@ from worker.messages import (
 
 T = TypeVar("T")
 
+_LONGEST_S = 60.0
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -56,6 +59,11 @@ class Refused(ServiceError):
         super().__init__(text)
         self.status = status
 
+    @property
+    def unwelcome(self) -> bool:
+        """Whether it is this worker that is refused, and not this call: its token is revoked, or another worker's."""
+        return self.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
 
 class Retryable(ServiceError):
     """The service is away or busy: the same call may succeed later."""
@@ -81,6 +89,9 @@ class Client:
 
     def close(self) -> None:
         self._http.close()
+
+    def enroll(self, enrolment: Enrolment) -> Enrolled:
+        return self._answer(Enrolled, self._call("POST", "/enroll", json=encode(enrolment)))
 
     def register(self, registration: Registration) -> Registered:
         return self._answer(Registered, self._call("POST", "/register", json=encode(registration)))
@@ -141,5 +152,6 @@ def _problem(response: httpx.Response) -> ServiceError:
 
 
 def _retry_after(response: httpx.Response) -> float | None:
+    """What the service asks for, within reason: a proxy that asks for a day must not cost the leases of that day."""
     text = response.headers.get("Retry-After", "")
-    return float(text) if text.isdigit() else None
+    return min(float(text), _LONGEST_S) if text.isdigit() else None

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import structlog
 
-from worker.client import BatchGap, Client, Fenced, Refused, Retryable, ServiceError, TooLarge
-from worker.messages import Assignment, Batch, CaseEvent, Event, decode, encode
+from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
+from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Event, decode, encode
 from worker.spool import Spool, read, split
 
 log = structlog.get_logger()
@@ -58,6 +58,7 @@ class Delivery:
         self._condition = threading.Condition()
         self._fresh: list[Event] = []
         self._groups: list[list[Event]] = []
+        self._end: AttemptEndedEvent | None = None
         self._acknowledged = 0
         self._answered = True
         self._look_at_log = 0.0
@@ -80,6 +81,13 @@ class Delivery:
         """Hand an event over; it is on its way within the flush interval."""
         with self._condition:
             self._fresh.append(event)
+            self._condition.notify()
+
+    def will_end(self, event: AttemptEndedEvent) -> None:
+        """Keep on disk how the attempt ends, before its logs are uploaded: with the service away that can take hours,
+        and a worker that is killed meanwhile must not have run it for nothing."""
+        with self._condition:
+            self._end = event
             self._condition.notify()
 
     def running(self, node_id: str | None) -> None:
@@ -149,6 +157,9 @@ class Delivery:
         for group in _grouped(fresh):
             self._spool.append(encode(group))
             self._groups.append(group)
+        if (end := self._end) is not None:
+            self._end = None
+            self._spool.end(encode(end))
         if self.fault:
             self._stop.set()
 
@@ -161,7 +172,7 @@ class Delivery:
             news = tail if tail != self._sent_tail else None
             batch = Batch(self._assignment.token, place + bool(events), tuple(events), running, news)
             answer = self._client.post(self._assignment.attempt, batch)
-        except (Fenced, Refused) as error:
+        except (Fenced, Refused, ContractMismatch) as error:
             log.warning("service takes no more of this attempt", attempt=self._assignment.attempt, error=str(error))
             self.fenced = True
             self._stop.set()

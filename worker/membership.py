@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from worker.client import Client, Refused, Retryable, ServiceError
+from worker.client import Client, ContractMismatch, Refused, Retryable, ServiceError
 from worker.delivery import deliver_leftover
 from worker.messages import Claim, Device, Heartbeat, Registered, Registration
 
@@ -19,7 +19,8 @@ _LEFTOVER_TRIES = 20
 
 
 class Membership:
-    """Registers, and keeps the worker's number. ``devices`` tells how its devices are now."""
+    """Registers, and keeps the worker's number. ``devices`` tells how its devices are now. ``refusal`` says why the
+    service will have no more of it, if so; then ``on_refused`` was called."""
 
     def __init__(
         self,
@@ -27,6 +28,7 @@ class Membership:
         registration: Registration,
         stopping: threading.Event,
         devices: Callable[[], tuple[Device, ...]] = tuple,
+        on_refused: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
         self._registration = registration
@@ -34,6 +36,8 @@ class Membership:
         self._devices = devices
         self._told: tuple[Device, ...] = ()
         self._news = threading.Event()
+        self._on_refused = on_refused
+        self.refusal = ""
         self.registered = Registered(0, 10.0)
 
     def enter(self, leftovers: list[Path]) -> bool:
@@ -101,11 +105,12 @@ class Membership:
                 beat = Heartbeat(self.registered.worker, self._registration.boot, devices if changed else None)
                 self._client.heartbeat(beat)
                 self._told = devices if changed else self._told
-            except Refused as error:
-                log.warning("forgotten by the service, registering again", error=str(error))
-                self._again()
-            except ServiceError as error:
+            except Retryable as error:
                 log.debug("heartbeat not heard", error=str(error))
+            except ServiceError as error:
+                if not self._refused(error):
+                    log.warning("forgotten by the service, registering again", error=str(error))
+                    self.again()
 
     def _wait(self) -> bool:
         """Until the next sign of life is due, or there is news. Whether the worker goes on."""
@@ -113,11 +118,25 @@ class Membership:
         self._news.clear()
         return not self._stopping.is_set()
 
-    def _again(self) -> None:
+    def again(self) -> bool:
+        """Register once more, as one whom the service forgot. Whether that went well."""
         try:
             self.register()
         except ServiceError as error:
-            log.error("registering again failed", error=str(error))
+            if not self._refused(error):
+                log.error("registering again failed", error=str(error))
+            return False
+        return True
+
+    def _refused(self, error: ServiceError) -> bool:
+        """Whether the service will have no more of this worker: it ends then, rather than ask for ever."""
+        if not (isinstance(error, ContractMismatch) or (isinstance(error, Refused) and error.unwelcome)):
+            return False
+        if not self.refusal:
+            self.refusal = str(error)
+            log.error("refused by the service, ending", error=self.refusal)
+            self._on_refused()
+        return True
 
 
 def _plain(device: Device) -> Device:

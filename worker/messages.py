@@ -9,6 +9,7 @@ A worker registers, claims cells, and streams an attempt back in numbered batche
 ======  ==========================================  ======================  =======================================
 method  path                                        sends                   gets
 ======  ==========================================  ======================  =======================================
+POST    /api/v1/worker/enroll                       Enrolment               Enrolled
 POST    /api/v1/worker/register                     Registration            Registered
 POST    /api/v1/worker/heartbeat                    Heartbeat               204
 POST    /api/v1/worker/claim                        Claim                   Assignment, or 204 when nothing fits
@@ -17,7 +18,8 @@ PUT     /api/v1/worker/attempts/{attempt}/          bytes, and the lease    201;
         artifacts/{name}                            token as ``X-Lease``
 ======  ==========================================  ======================  =======================================
 
-Every call carries ``Authorization: Bearer <worker token>``. Errors are RFC 9457 problem documents with a ``code``:
+Every call carries ``Authorization: Bearer <worker token>``; the first one, which a worker makes once, an enrolment
+token. Errors are RFC 9457 problem documents with a ``code``:
 ``fenced`` (409: the lease is lost, stop and send nothing more), ``batch-gap`` (409: a number was skipped, ``expected``
 says which one is due), ``contract-mismatch`` (409: service and worker differ in CONTRACT).
 """
@@ -257,6 +259,22 @@ class Capabilities:
     builds: bool = True
     mounts: tuple[str, ...] = ()
     network: bool = True
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """Asks for a worker token in exchange for an enrolment token, which is good for this once."""
+
+    contract: int
+    host: str
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """The worker's own token, and the only name that it may register under."""
+
+    worker: str
+    token: str
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,26 @@ class Server:
         self._pool = pool
         self._count = slots
         self._slots = threading.Semaphore(slots)
+        self._lock = threading.Lock()
+        self._busy = 0
+        self.asked = 0
+        """How often somebody asked it to serve."""
+        self.draining = threading.Event()
+        """Set: what runs goes on, and nothing more is claimed."""
+
+    @property
+    def busy(self) -> int:
+        """How many slots are taken, by an attempt or by a claim."""
+        return self._busy
+
+    @property
+    def free(self) -> bool:
+        """Whether a slot is free."""
+        return self._busy < self._count
+
+    def _count_busy(self, more: int) -> None:
+        with self._lock:
+            self._busy += more
 
     def serve(self) -> int:
         """Claim and run until nothing fits. How many attempts were run.
@@ -41,14 +61,22 @@ class Server:
         Where every slot is taken it returns at once: whoever holds a slot claims again when its attempt has ended.
         """
         ran = 0
-        while not self._host.stopping.is_set() and self._slots.acquire(blocking=False):
+        with self._lock:
+            self.asked += 1
+        while self._claims and self._slots.acquire(blocking=False):
+            self._count_busy(1)
             try:
                 if not self._serve_one():
                     break
                 ran += 1
             finally:
+                self._count_busy(-1)
                 self._slots.release()
         return ran
+
+    @property
+    def _claims(self) -> bool:
+        return not (self._host.stopping.is_set() or self.draining.is_set())
 
     def serve_in_background(self) -> None:
         """Claim once per slot right away: work may have waited before this worker came."""
@@ -88,20 +116,12 @@ class Server:
                     return None
             except Refused as error:
                 log.warning("claim refused, registering again", error=str(error))
-                if not self._register_again():
+                if not self._membership.again():
                     return None
             except ServiceError as error:
                 log.error("claim failed", error=str(error))
                 return None
         return None  # The service's sweep wakes again for what still waits.
-
-    def _register_again(self) -> bool:
-        try:
-            self._membership.register()
-        except ServiceError as error:
-            log.error("registering again failed", error=str(error))
-            return False
-        return True
 
 
 def _chosen(assignment: Assignment, lease: DeviceLease) -> tuple[str, ...]:

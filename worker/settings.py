@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AnyHttpUrl, Field, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from worker import enrolment
+
 
 class SettingsError(ValueError):
     """A setting is missing or makes no sense. The text names the variable, its value and what to do."""
@@ -61,6 +63,8 @@ class Settings(BaseSettings):
     open_files_cap: int = _alias("REPLAYBENCH_OPEN_FILES_CAP", default=64 << 10, ge=0)
     kill_grace_s: float = _alias("REPLAYBENCH_KILL_GRACE_S", default=5.0, ge=0)
     stop_grace_s: float = _alias("REPLAYBENCH_STOP_GRACE_S", default=20.0, ge=0)
+    drain_s: float = _alias("REPLAYBENCH_DRAIN_S", default=0.0, ge=0)
+    deaf_s: float = _alias("REPLAYBENCH_DEAF_S", default=60.0, gt=0)
     build_timeout_s: float = _alias("REPLAYBENCH_BUILD_TIMEOUT_S", default=3600.0, gt=0)
     build_failure_s: float = _alias("REPLAYBENCH_BUILD_FAILURE_S", default=900.0, ge=0)
     free_bytes: int = _alias("REPLAYBENCH_FREE_BYTES", default=1 << 30, ge=0)
@@ -95,7 +99,10 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _has_token(self) -> Settings:
         if not self.token_value and self.token_file is None:
-            raise ValueError("set REPLAYBENCH_WORKER_TOKEN or REPLAYBENCH_WORKER_TOKEN_FILE to the worker token")
+            raise ValueError(
+                "set REPLAYBENCH_WORKER_TOKEN or REPLAYBENCH_WORKER_TOKEN_FILE to the worker token, or enroll this "
+                "worker with `replaybench worker --enroll`"
+            )
         return self
 
     @property
@@ -129,9 +136,11 @@ def load() -> Settings:
         SettingsError: one or more variables are missing or wrong; every one of them is named.
     """
     try:
-        return Settings()
+        return Settings(**enrolment.kept(enrolment.place()))  # type: ignore[arg-type]  # by their variables' names
     except ValidationError as error:
         raise SettingsError("\n".join(_complaint(item) for item in error.errors())) from None
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
 
 
 def _complaint(item: Any) -> str:

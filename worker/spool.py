@@ -2,7 +2,7 @@
 
 A spool is a file of JSON lines: the attempt and its lease token, then one line per group of events. A group's place is
 its batch number. ``split`` lines record that the service found a batch too large, so that a reader of the file comes to
-the same numbers.
+the same numbers. An ``end`` line has the attempt's last event while its logs are still on their way.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ class Spool:
     def split(self, place: int) -> None:
         self._write({"split": place})
 
+    def end(self, event: Any) -> None:
+        """Note how the attempt ends, before that can be sent: a reader takes it for the last event if none came."""
+        self._write({"end": event})
+
     def close(self) -> None:
         if self._stream is not None:
             self._stream.close()
@@ -98,12 +102,17 @@ def read(path: Path) -> Leftover | None:
     if not lines:
         return None
     groups: list[Group] = []
+    end: Any = None
     try:
         for line in lines[1:]:
             if "split" in line:
                 split(groups, line["split"])
+            elif "end" in line:
+                end = line["end"]
             else:
                 groups.append(line["events"])
+        if end is not None and not any(event["kind"] == end["kind"] for event in (groups[-1] if groups else [])):
+            groups.append([end])
         return Leftover(path, lines[0]["attempt"], lines[0]["token"], groups)
     except (LookupError, TypeError) as error:
         raise ValueError(f"{path} is no spool: {type(error).__name__}: {error}") from error

@@ -27,6 +27,7 @@ def make_app(broker_url: str, kinds: tuple[str, ...], serve: Callable[[], int]) 
         task_default_queue=kinds[0],
         worker_prefetch_multiplier=1,
         worker_send_task_events=False,
+        worker_enable_remote_control=False,  # who reaches the broker could shut workers down by it
         worker_hijack_root_logger=False,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,

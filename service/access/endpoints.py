@@ -7,8 +7,9 @@ from fastapi import APIRouter, Depends, Response, status
 from service.access import service
 from service.access.schemas import NewToken, TokenInput, TokenOutput
 from service.audit import service as audit
-from service.dependencies import CallerDep, DatabaseDep, is_admin
+from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_admin
 from service.schemas import Id
+from service.workers import enrolment, reaper
 
 router = APIRouter(prefix="/api/v1/tokens", tags=["tokens"], dependencies=[Depends(is_admin)])
 
@@ -31,9 +32,12 @@ def list_all(database: DatabaseDep) -> list[TokenOutput]:
 
 
 @router.post("/{token}/revoke")
-def revoke(token: Id, database: DatabaseDep, caller: CallerDep) -> TokenOutput:
-    """Ends a token for good; twice is the same as once."""
+def revoke(token: Id, database: DatabaseDep, caller: CallerDep, settings: SettingsDep) -> TokenOutput:
+    """Ends a token for good; twice is the same as once. What workers run that came with it is taken from them."""
     with database.write() as session:
         row, ended = service.revoke(session, token)
+        held = enrolment.fence(session, token)
         audit.note(session, caller, "token.revoke", f"token {token}", name=row.name, prefix=row.prefix, again=not ended)
-        return TokenOutput.model_validate(row)
+        told = TokenOutput.model_validate(row)
+    reaper.lose_all(database, held, settings, enrolment.REVOKED)
+    return told

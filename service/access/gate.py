@@ -75,10 +75,10 @@ class Gate:
 
     def holds(self, caller: Caller) -> bool:
         """Whether a caller who was let in would be let in still: a live stream is one call that lasts for hours."""
-        if caller.token is None:
+        if caller.token_id is None:
             return True
         with self._database.read() as session:
-            row = session.get_one(AccessToken, caller.token)
+            row = session.get_one(AccessToken, caller.token_id)
         return row.revoked_at is None and (row.expires_at is None or row.expires_at > now())
 
     def _of_file(self, token: str, address: str) -> Caller | None:
@@ -110,7 +110,7 @@ class Gate:
                 service.note_use(session, row.id, moment, USE_NOTED_EVERY_S)
         left = None if row.expires_at is None else int((row.expires_at - moment).total_seconds())
         scopes = granted(Scope(scope) for scope in row.scopes)
-        return Caller(row.name, scopes, f"token {row.id}", address, row.prefix, left, row.id)
+        return Caller(row.name, scopes, f"token {row.id}", address, row.prefix, left, row.id, row.worker)
 
     def count(self, address: str) -> None:
         """Counts a call of somebody who has proven nothing.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field, computed_field
+from pydantic import AwareDatetime, Field, computed_field, field_validator
 
 from service.access.scopes import Scope
 from service.clock import now
@@ -19,9 +19,16 @@ class TokenInput(Input):
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=4, examples=[["submit"]])]
     days: Annotated[int | None, Field(ge=1, le=3650)] = 90
 
+    @field_validator("scopes")
+    @classmethod
+    def _asked_for(cls, scopes: list[Scope]) -> list[Scope]:
+        if Scope.ENROLL in scopes:
+            raise ValueError("enroll is no scope to ask for; `replaybench workers enroll NAME` makes such a token")
+        return scopes
+
 
 class TokenOutput(Output):
-    """A token as it is listed: never the token itself."""
+    """A token as it is listed: never the token itself. ``worker`` is the only worker that may use it, if any."""
 
     id: int
     name: str
@@ -32,6 +39,7 @@ class TokenOutput(Output):
     expires_at: AwareDatetime | None
     revoked_at: AwareDatetime | None
     used_at: AwareDatetime | None
+    worker: str | None = None
 
     @computed_field  # type: ignore[prop-decorator]  # mypy knows no decorators on properties
     @property

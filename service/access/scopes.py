@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 
 class Scope(enum.StrEnum):
-    """What a token allows. A wider scope brings the narrower along; only ``worker`` stands apart from the others."""
+    """What a token allows. A wider scope brings the narrower along; ``worker`` stands apart from the others, and so
+    does ``enroll``, which is good for one exchange into a worker token and is never asked for by name."""
 
     READ = "read"
     SUBMIT = "submit"
     WORKER = "worker"
     ADMIN = "admin"
+    ENROLL = "enroll"
 
 
 _BRINGS = {
@@ -21,6 +23,7 @@ _BRINGS = {
     Scope.SUBMIT: {Scope.READ, Scope.SUBMIT},
     Scope.WORKER: {Scope.WORKER},
     Scope.ADMIN: {Scope.READ, Scope.SUBMIT, Scope.ADMIN},
+    Scope.ENROLL: {Scope.ENROLL},
 }
 
 
@@ -35,7 +38,8 @@ class Caller:
 
     ``prefix`` is the visible beginning of a stored token. The tokens of the data directory and of the environment show
     none: an operator's own may be short. ``expires_in_s`` is how long the token is still good, where it expires;
-    ``token`` is a stored one's number.
+    ``token_id`` is a stored one's number, and ``worker`` the name of the only worker that may use it, where it is bound to
+    one.
     """
 
     name: str
@@ -44,7 +48,8 @@ class Caller:
     address: str = ""
     prefix: str | None = None
     expires_in_s: int | None = None
-    token: int | None = None
+    token_id: int | None = None
+    worker: str | None = None
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller's token allows this."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import or_, select, update
@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from service.access import secret
 from service.access.schemas import NewToken, TokenInput, TokenOutput, expiry
+from service.access.scopes import Scope
 from service.clock import now
 from service.errors import NotFound
 from service.models import AccessToken
@@ -18,15 +19,28 @@ from service.models import AccessToken
 
 def create(session: Session, body: TokenInput, made_by: str) -> NewToken:
     """A new token. What is stored cannot be turned into it again, so whoever is told of it must keep it."""
+    return make(session, body.name, body.scopes, made_by, expiry(body.days))
+
+
+def make(
+    session: Session,
+    name: str,
+    scopes: Iterable[Scope],
+    made_by: str,
+    expires_at: datetime.datetime | None,
+    worker: str | None = None,
+) -> NewToken:
+    """A new token of any kind, bound to a worker or not."""
     token = secret.make()
     row = AccessToken(
-        name=body.name,
+        name=name,
         prefix=secret.prefix(token),
         digest=secret.digest(token),
-        scopes=sorted(set(body.scopes)),
+        scopes=sorted(set(scopes)),
         created_at=now(),
         created_by=made_by,
-        expires_at=expiry(body.days),
+        expires_at=expires_at,
+        worker=worker,
     )
     session.add(row)
     session.flush()

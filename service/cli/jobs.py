@@ -157,14 +157,3 @@ def jobs(
     with connect(url) as client:
         page = client.jobs(limit=limit, before=before)
     output.show(page.items, jobs_table(page.items), json=json)
-
-
-def workers(*, json: Json = False, url: Url = None) -> None:
-    """List the workers, and what each can serve."""
-    from service.cli import output
-    from service.cli.connect import connect
-    from service.cli.render import workers_table
-
-    with connect(url) as client:
-        known = client.workers()
-    output.show(known, workers_table(known), json=json)

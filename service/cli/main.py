@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import comparing, imports, jobs, parts, repos, tokens, webhooks
+from service.cli import comparing, imports, jobs, parts, repos, tokens, webhooks, workers
 from service.cli.errors import UserError
 from service.cli.submit import submit
 from service.client.errors import ClientError, ProblemError
@@ -42,7 +42,7 @@ app.command("import", rich_help_panel=_JOBS)(imports.import_report)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=_OPERATE)
 app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_OPERATE)
-app.command(rich_help_panel=_OPERATE)(jobs.workers)
+app.add_typer(workers.app, name="workers", rich_help_panel=_OPERATE)
 app.command(rich_help_panel=_OPERATE)(parts.serve)
 app.command(
     rich_help_panel=_OPERATE,

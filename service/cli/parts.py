@@ -23,12 +23,18 @@ def up(
     no_worker: Annotated[bool, typer.Option("--no-worker", help="Only broker and service.")] = False,
 ) -> None:
     """Run the whole system on this machine's loopback interface: broker, service, one worker, SQLite."""
+    import os
+
+    from service.cli import output
     from service.cli.connect import load_settings
     from service.cli.errors import UserError
     from service.up import embedded
     from service.up.errors import UpError
+    from service.variables import unread
 
     known = load_settings()
+    for sentence in unread(os.environ):
+        output.note(sentence)
     try:
         code = embedded.run(
             data_dir or known.data_dir,
@@ -52,17 +58,22 @@ def serve(
 ) -> None:
     """Run the service alone, on DATABASE_URL and BROKER_URL."""
     import gc
+    import os
 
+    import structlog
     import uvicorn
 
     from service.app import create_app
     from service.cli.connect import load_settings
     from service.logs import configure
+    from service.variables import unread
 
     known = load_settings()
     chosen = {"host": host or known.host, "port": known.port if port is None else port}
     known = known.model_copy(update=chosen)
     configure(known.log_level)
+    for sentence in unread(os.environ):
+        structlog.get_logger().warning("setting-unread", detail=sentence)
     app = create_app(known)
     # What is loaded by now stays for good. To look through it for garbage stops everybody for a tenth of a second.
     gc.collect()
@@ -76,12 +87,26 @@ def serve(
     )
 
 
-def worker(context: typer.Context) -> None:
-    """Run a worker alone. Its settings are BROKER_URL, REPLAYBENCH_SERVICE_URL and REPLAYBENCH_WORKER_TOKEN_FILE."""
+def worker(
+    context: typer.Context,
+    *,
+    enroll: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", help="Exchange an enrolment token, and end; - reads one.", show_default=False),
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option(metavar="URL", help="The service to enroll with.", show_default=False)
+    ] = None,
+) -> None:
+    """Run a worker alone. Its settings are BROKER_URL, and those that its enrolment left: else REPLAYBENCH_SERVICE_URL
+    and REPLAYBENCH_WORKER_TOKEN_FILE.
+    """
     import os
     import sys
 
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "worker", *context.args])  # noqa: S606 -- no shell is wanted
+    asked = [word for pair in (("--enroll", enroll), ("--service", service)) if pair[1] is not None for word in pair]
+    command = [sys.executable, "-P", "-m", "worker", *map(str, asked), *context.args]
+    os.execv(sys.executable, command)  # noqa: S606 -- no shell is wanted
 
 
 @db.command("upgrade")

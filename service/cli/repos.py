@@ -63,6 +63,26 @@ def list_(*, json: Json = False, url: Url = None) -> None:
 
 
 @app.command()
+def remove(
+    name: Name,
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Although it has jobs: cancel those that run, keep all as evidence.")
+    ] = False,
+    json: Json = False,
+    url: Url = None,
+) -> None:
+    """Take a repository away, with its secrets. Its jobs and tables stay readable."""
+    from service.cli import output
+    from service.cli.connect import connect
+
+    with connect(url) as client:
+        gone = client.remove_repository(name, force=force)
+    kept = f"; its {gone.jobs} jobs are kept" if gone.jobs else ""
+    output.show(gone, f"removed repository {gone.name}{kept}", json=json)
+
+
+@app.command()
 def forge(
     name: Name,
     *,

@@ -21,12 +21,18 @@ from service.compare.schemas import CompareOutput, HistoryEntry
 from service.hooks.schemas import ApproveInput, HookSecretOutput
 from service.imports.schemas import ImportInput
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
-from service.repositories.schemas import CredentialInput, CredentialOutput, RepositoryInput, RepositoryOutput
+from service.repositories.schemas import (
+    CredentialInput,
+    CredentialOutput,
+    RepositoryInput,
+    RepositoryOutput,
+    RepositoryRemoved,
+)
 from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
 from service.schemas import Page
 from service.statuses.schemas import ForgeInput, ForgeOutput, StatusOutput
 from service.webhooks.schemas import DeliveryOutput, RotationInput, WebhookInput, WebhookMade, WebhookOutput
-from service.workers.schemas import WorkerOutput
+from service.workers.schemas import EnrolmentInput, WorkerOutput
 
 T = TypeVar("T")
 
@@ -92,6 +98,11 @@ class Client:
         """Registers a git URL under a short name, and where its commits get their statuses."""
         body = RepositoryInput(name=name, url=url, forge=forge)
         return self._post(RepositoryOutput, "repositories", body.model_dump(mode="json"))
+
+    def remove_repository(self, name: str, *, force: bool = False) -> RepositoryRemoved:
+        """Removes a repository; one with jobs, which are kept, only by force. Asks for the scope ``admin``."""
+        path = f"repositories/{quote(name, safe='')}"
+        return _parse(RepositoryRemoved, self._send("DELETE", path, params={"force": force}).content, path)
 
     def set_forge(self, name: str, forge: ForgeInput) -> ForgeOutput:
         """Says where a repository's commits get their statuses."""
@@ -271,6 +282,10 @@ class Client:
     def workers(self) -> list[WorkerOutput]:
         """The workers that ever registered."""
         return self._get(list[WorkerOutput], "workers")
+
+    def enroll_worker(self, enrolment: EnrolmentInput) -> NewToken:
+        """Makes a token that a worker exchanges for its own, once; asks for the scope ``admin``."""
+        return self._post(NewToken, "workers/enrolments", enrolment.model_dump(mode="json"))
 
     def tokens(self) -> list[TokenOutput]:
         """Every token that was ever made, the newest first; asks for the scope ``admin``."""

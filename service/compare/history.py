@@ -25,7 +25,7 @@ def history(
     Raises:
         RepositoryUnknown: there is no such repository.
     """
-    repository_id = repositories.find(session, repository).id
+    repository_id = repositories.find(session, repository, removed=True).id
     digest = hashlib.sha256(node_id.encode(errors="surrogatepass")).hexdigest()
     statement = (
         select(Case, Attempt, Cell, Tree)

@@ -94,7 +94,7 @@ def _repository(session: Session, question: Question) -> Repository:
     if question.job is None:
         if question.repository is None:
             raise ComparisonIncomplete("repository is not named; name it, or a job of it")
-        return repositories.find(session, question.repository)
+        return repositories.find(session, question.repository, removed=True)
     statement = select(Repository).join(Job, Job.repository_id == Repository.id).where(Job.id == question.job)
     found = session.scalar(statement)
     if found is None:

@@ -43,7 +43,10 @@ class Broker:
             OperationalError: the broker is away.
         """
         with self._app.connection_for_write() as connection:
-            return int(connection.default_channel._size(kind))
+            try:
+                return int(connection.default_channel._size(kind))
+            except connection.recoverable_connection_errors as error:  # it went away between two words
+                raise OperationalError(str(error)) from error
 
     def close(self) -> None:
         """Gives the connections back."""

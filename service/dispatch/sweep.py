@@ -25,7 +25,7 @@ from worker.messages import Capabilities, RuntimeSpec, SuiteSpec, decode
 log = structlog.get_logger()
 
 LOOKED_AT = 500
-"""Waiting cells that one sweep explains; the rest follow in later ones, as these are claimed."""
+"""Waiting cells that one sweep explains; the next one goes on behind them, and begins anew at the end."""
 
 
 class Sweep:
@@ -36,6 +36,8 @@ class Sweep:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweep", daemon=True)
         self._last: float | None = None
+        self._steady_since = time.monotonic()
+        self._explained = 0
 
     def start(self) -> None:
         """Begins to sweep."""
@@ -61,8 +63,12 @@ class Sweep:
         if silence is None or silence > self._settings.lease_s / 2:
             with self._database.write() as session:
                 reaper.grant_all(session, self._settings)
+            self._steady_since = time.monotonic()
         else:
             reaper.reap(self._database, self._settings)
+        # What a worker did while we were away still lies in its spool: give it a lease's time to tell.
+        if time.monotonic() - self._steady_since > self._settings.lease_s:
+            reaper.end_stuck(self._database, self._settings)
         self._last = time.monotonic()
         with self._database.read() as session:
             waiting = dict(
@@ -70,7 +76,7 @@ class Sweep:
                     select(Cell.kind, func.count()).where(Cell.state == CellState.QUEUED).group_by(Cell.kind)
                 ).all()
             )
-            reasons = explain(session, self._settings) if waiting else {}
+            reasons, self._explained = explain(session, self._settings, self._explained) if waiting else ({}, 0)
             outdated = idempotency.any_expired(session)
         if reasons:
             with self._database.write() as session:
@@ -88,8 +94,9 @@ class Sweep:
             log.warning("broker-away", error=str(error))
 
 
-def explain(session: Session, settings: Settings) -> dict[int, str | None]:
-    """For waiting cells whose reason changed: why no live worker can serve them, or ``None`` if one can."""
+def explain(session: Session, settings: Settings, behind: int = 0) -> tuple[dict[int, str | None], int]:
+    """For waiting cells behind one whose reason changed: why no live worker can serve them, or ``None`` if one can; and
+    behind which cell to go on, 0 where these were the last."""
     since = live_after(settings)
     workers = [
         (worker.name, decode(Capabilities, worker.capabilities))
@@ -98,10 +105,10 @@ def explain(session: Session, settings: Settings) -> dict[int, str | None]:
     cells = session.execute(
         select(Cell.id, Cell.suite_spec, Cell.runtime, Cell.waiting_reason, Worker.name)
         .outerjoin(Worker, Worker.id == Cell.reserved_worker_id)
-        .where(Cell.state == CellState.QUEUED)
+        .where(Cell.state == CellState.QUEUED, Cell.id > behind)
         .order_by(Cell.id)
         .limit(LOOKED_AT)
-    )
+    ).all()
     reasons = {}
     for cell_id, spec, runtime, before, keeper in cells:
         suite = decode(SuiteSpec, spec)
@@ -110,7 +117,7 @@ def explain(session: Session, settings: Settings) -> dict[int, str | None]:
             reason = f"waits for {suite.devices} free CUDA devices; worker {keeper} keeps its own free for it"
         if reason != before:
             reasons[cell_id] = reason
-    return reasons
+    return reasons, cells[-1].id if len(cells) == LOOKED_AT else 0
 
 
 def _reason(workers: list[tuple[str, Capabilities]], suite: SuiteSpec, runtime: RuntimeSpec) -> str | None:

@@ -68,7 +68,8 @@ class Scheduler:
     def once(self, moment: datetime.datetime) -> None:
         """Starts what is due at a moment and has not been started."""
         with self._database.read() as session:
-            repositories = session.execute(select(Repository.id, Repository.url, Repository.created_at)).all()
+            known = select(Repository.id, Repository.url, Repository.created_at)
+            repositories = session.execute(known.where(Repository.removed_at.is_(None))).all()
         for number, url, since in repositories:
             if self._stop.is_set():
                 return

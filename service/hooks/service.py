@@ -43,7 +43,7 @@ def prove(
     if payload is None:
         return 0 if proven(forge, headers, signed, everybodys) else None
     addresses = forge.addresses(payload)
-    rows = session.execute(select(Repository.id, Repository.url)).all()
+    rows = session.execute(select(Repository.id, Repository.url).where(Repository.removed_at.is_(None))).all()
     alike = {number: max((likeness(url, address) for address in addresses), default=0) for number, url in rows}
     found = sorted((number for number in alike if alike[number]), key=lambda number: (-alike[number], number))
     for number in found:

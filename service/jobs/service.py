@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 
 from service.clock import now
 from service.dispatch import outbox
-from service.errors import ImportedResults, JobEnded, NotFound, NothingToRerun
+from service.errors import ImportedResults, JobEnded, NotFound, NothingToRerun, RepositoryUnknown
 from service.jobs import changes, notices
 from service.jobs.planning import Plan
 from service.jobs.schemas import JobInput
-from service.models import Attempt, Cell, Job, Probe, Tree
+from service.models import Attempt, Cell, Job, Probe, Repository, Tree
 from service.states import AttemptState, CellState, JobState, Origin, move_cell
 from worker.messages import Verdict, encode
 
@@ -169,6 +169,7 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
         NotFound: there is no such job, or a chosen cell is not one of its.
         ImportedResults: its results were made elsewhere.
         NothingToRerun: no cell fits.
+        RepositoryUnknown: its repository was removed.
     """
     cells = _locked_cells(session, job_id)
     if not cells and _plan_again(session, job_id):
@@ -192,6 +193,9 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
         cell.state = move_cell(cell.state, CellState.QUEUED)
         cell.verdict, cell.ended_at, cell.queued_at, cell.attempts_since_queued = None, None, now(), 0
         outbox.wake(session, cell.kind)
+    removed = select(Repository.name).where(Repository.id == job.repository_id, Repository.removed_at.is_not(None))
+    if (name := session.scalar(removed)) is not None:
+        raise RepositoryUnknown(f"repository {name!r} was removed; register it again with `replaybench repos add`")
     job.cancel_requested_at, job.detail = None, None
     changes.settle(session, job_id, again)
 

@@ -14,7 +14,8 @@ from service.models.base import Base, Key
 class AccessToken(Base):
     """A token by its SHA-256; the token itself is nowhere. Rows stay for good, so that the audit can name them.
 
-    ``used_at`` is the last use, noted once a minute at most.
+    ``used_at`` is the last use, noted once a minute at most. ``worker`` is the name of the only worker that may use it,
+    where it is bound to one.
     """
 
     __tablename__ = "access_tokens"
@@ -29,6 +30,7 @@ class AccessToken(Base):
     expires_at: Mapped[datetime.datetime | None]
     revoked_at: Mapped[datetime.datetime | None]
     used_at: Mapped[datetime.datetime | None]
+    worker: Mapped[str | None] = mapped_column(String(200), index=True)
 
 
 class AuditEntry(Base):

@@ -12,7 +12,11 @@ from service.states import CredentialKind
 
 
 class Repository(Base):
-    """A registered git URL with a short name; only registered ones are ever checked out."""
+    """A registered git URL with a short name; only registered ones are ever checked out.
+
+    ``served_at`` is when a cell of it was last handed out, so that repositories take turns. One that is removed while
+    it has jobs stays with ``removed_at``: its evidence can be read, and nothing of it runs.
+    """
 
     __tablename__ = "repositories"
 
@@ -20,6 +24,8 @@ class Repository(Base):
     name: Mapped[str] = mapped_column(String(100), unique=True)
     url: Mapped[str] = mapped_column(String(2000))
     created_at: Mapped[datetime.datetime]
+    served_at: Mapped[datetime.datetime | None]
+    removed_at: Mapped[datetime.datetime | None]
 
 
 class RepositoryCredential(Base):

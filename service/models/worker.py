@@ -5,14 +5,18 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from sqlalchemy import String
+from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.models.base import Base, Key
 
 
 class Worker(Base):
-    """A worker by its stable name. ``boot`` is the nonce of its latest start: calls of an earlier start are refused."""
+    """A worker by its stable name. ``boot`` is the nonce of its latest start: calls of an earlier start are refused.
+
+    ``contract`` is what that start speaks. ``token_id`` is the stored token that it registered with, if it was one:
+    when that is revoked, what the worker runs is taken from it.
+    """
 
     __tablename__ = "workers"
 
@@ -23,3 +27,5 @@ class Worker(Base):
     capabilities: Mapped[dict[str, Any]]
     registered_at: Mapped[datetime.datetime]
     seen_at: Mapped[datetime.datetime]
+    contract: Mapped[int] = mapped_column(default=0, server_default="0")
+    token_id: Mapped[int | None] = mapped_column(ForeignKey("access_tokens.id"), index=True)

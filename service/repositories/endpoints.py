@@ -11,9 +11,16 @@ from service.access.gate import require
 from service.access.scopes import Scope
 from service.audit import service as audit
 from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_admin, signed_in
+from service.jobs.planning import mirror_of
 from service.models import Repository
-from service.repositories import credentials, service
-from service.repositories.schemas import CredentialInput, CredentialOutput, RepositoryInput, RepositoryOutput
+from service.repositories import credentials, removal, service
+from service.repositories.schemas import (
+    CredentialInput,
+    CredentialOutput,
+    RepositoryInput,
+    RepositoryOutput,
+    RepositoryRemoved,
+)
 from service.statuses import service as statuses
 from service.statuses import views
 
@@ -22,6 +29,9 @@ everybody = APIRouter(prefix="/api/v1/repositories", tags=["repositories"], depe
 admins = APIRouter(
     prefix="/api/v1/repositories/{name}/credential", tags=["repositories"], dependencies=[Depends(is_admin)]
 )
+
+
+removals = APIRouter(prefix="/api/v1/repositories/{name}", tags=["repositories"], dependencies=[Depends(is_admin)])
 
 
 @everybody.post("", status_code=status.HTTP_201_CREATED)
@@ -49,6 +59,24 @@ def list_all(database: DatabaseDep) -> list[RepositoryOutput]:
     """Every registered repository, by name."""
     with database.read() as session:
         return _outputs(session, service.list_all(session))
+
+
+@removals.delete("")
+def remove(
+    name: str, database: DatabaseDep, settings: SettingsDep, caller: CallerDep, force: bool = False
+) -> RepositoryRemoved:
+    """Removes a repository, its secrets and its mirror. One with jobs only with ``force``: then what has not ended is
+    cancelled, jobs and evidence stay, and nothing new is taken. The same name and URL registered again takes it up.
+    """
+    with database.write() as session:
+        repository = service.find(session, name)
+        number, url = repository.id, repository.url
+        kept = removal.remove(session, repository, force=force)
+        audit.note(session, caller, "repository.remove", f"repository {name}", url=url, jobs=kept)
+    if kept:
+        removal.cancel_all(database, number, caller)
+    removal.forget_mirror(mirror_of(database, settings, number, url))
+    return RepositoryRemoved(name=name, jobs=kept)
 
 
 @admins.put("")
@@ -91,3 +119,4 @@ def _outputs(session: Session, repositories: Sequence[Repository]) -> list[Repos
 router = APIRouter()
 router.include_router(everybody)
 router.include_router(admins)
+router.include_router(removals)

@@ -48,6 +48,13 @@ class CredentialOutput(Output):
     changed_at: datetime.datetime
 
 
+class RepositoryRemoved(Output):
+    """What became of a removed repository: ``jobs`` are kept, with their evidence."""
+
+    name: str
+    jobs: int
+
+
 class RepositoryOutput(Output):
     """A registered repository."""
 

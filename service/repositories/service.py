@@ -16,7 +16,7 @@ from service.repositories.schemas import RepositoryInput
 
 
 def register(session: Session, body: RepositoryInput) -> Repository:
-    """A new repository; the same name and URL again is the one that is there.
+    """A new repository; the same name and URL again is the one that is there, taken up again if it was removed.
 
     Raises:
         UrlRefused: the URL is of a kind that is never fetched.
@@ -34,18 +34,22 @@ def register(session: Session, body: RepositoryInput) -> Repository:
         else:
             return repository
     if known is None or known.url != body.url:
-        raise RepositoryExists(f"name {body.name!r} stands for {known.url if known else 'another URL'}; choose another")
+        kept = " (removed, and kept for its jobs)" if known and known.removed_at else ""
+        raise RepositoryExists(
+            f"name {body.name!r} stands for {known.url if known else 'another URL'}{kept}; choose another"
+        )
+    known.removed_at = None
     return known
 
 
-def find(session: Session, name: str) -> Repository:
-    """The repository of a name.
+def find(session: Session, name: str, *, removed: bool = False) -> Repository:
+    """The repository of a name; ``removed``: one that was removed will do, since it is only to be read.
 
     Raises:
         RepositoryUnknown: there is none.
     """
     repository = session.scalar(select(Repository).where(Repository.name == name))
-    if repository is None:
+    if repository is None or (repository.removed_at is not None and not removed):
         raise RepositoryUnknown(
             f"repository {name!r} is not registered; register it with `replaybench repos add {name} URL`"
         )
@@ -53,5 +57,5 @@ def find(session: Session, name: str) -> Repository:
 
 
 def list_all(session: Session) -> Sequence[Repository]:
-    """Every repository, by name."""
-    return session.scalars(select(Repository).order_by(Repository.name)).all()
+    """Every repository that was not removed, by name."""
+    return session.scalars(select(Repository).where(Repository.removed_at.is_(None)).order_by(Repository.name)).all()

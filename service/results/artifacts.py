@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +18,11 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from service.clock import now
-from service.errors import ArtifactConflict, NotFound, TooLarge
+from service.errors import ArtifactConflict, DiskFull, NotFound, TooLarge
 from service.models import Artifact
 
+DRAFT_S = 3600
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -44,6 +49,7 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
 
     Raises:
         TooLarge: there are more bytes than the cap.
+        DiskFull: the data directory's disk has no room for them.
     """
     folder(data_dir).mkdir(parents=True, exist_ok=True)
     draft = folder(data_dir) / f"draft-{secrets.token_hex(8)}"
@@ -61,6 +67,12 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
         place = file_of(data_dir, digest.hexdigest())
         place.parent.mkdir(exist_ok=True)
         draft.replace(place)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise DiskFull(
+            f"no room for the artifact in {data_dir} ({error.strerror}); it is taken when there is"
+        ) from error
     finally:
         draft.unlink(missing_ok=True)
     return Stored(size, digest.hexdigest())
@@ -81,6 +93,20 @@ def store(data_dir: Path, content: bytes) -> Stored:
     finally:
         draft.unlink(missing_ok=True)
     return stored
+
+
+def sweep_drafts(data_dir: Path) -> int:
+    """Removes what a killed service had begun to write; at the start, when nobody writes. Returns how many files.
+
+    A draft that was written to within the last hour stays: another service may share the directory.
+    """
+    gone = 0
+    for draft in folder(data_dir).glob("draft-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime > DRAFT_S:
+                draft.unlink()
+                gone += 1
+    return gone
 
 
 def check_name(name: str) -> None:

@@ -12,8 +12,9 @@ from pydantic import BeforeValidator
 from starlette.concurrency import run_in_threadpool
 
 from service import etags
+from service.access.scopes import Caller
 from service.database import Database
-from service.dependencies import DatabaseDep, SettingsDep, is_worker, signed_in
+from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_worker, signed_in
 from service.error_handlers import problem
 from service.errors import NotFound, RangeRefused
 from service.results import artifacts, export, ingest, ranges, views
@@ -118,11 +119,15 @@ def _beyond(size: int, artifact: int) -> Response:
 
 @worker_router.post("/{attempt}/batches")
 def add_batch(
-    attempt: Id, body: Annotated[Batch, BeforeValidator(clean)], database: DatabaseDep, settings: SettingsDep
+    attempt: Id,
+    body: Annotated[Batch, BeforeValidator(clean)],
+    database: DatabaseDep,
+    settings: SettingsDep,
+    caller: CallerDep,
 ) -> BatchAnswer:
     """Stores a batch of events and renews the lease."""
     with database.write() as session:
-        return ingest.ingest(session, attempt, body, settings)
+        return ingest.ingest(session, attempt, body, settings, caller)
 
 
 @worker_router.put("/{attempt}/artifacts/{name}", status_code=201)
@@ -132,23 +137,24 @@ async def add_artifact(
     request: Request,
     database: DatabaseDep,
     settings: SettingsDep,
+    caller: CallerDep,
     x_lease: Annotated[str, Header()],
 ) -> Response:
     """Stores an artifact under a lease: 201, or 200 where the same bytes are there already."""
-    await run_in_threadpool(_may_keep, database, attempt, x_lease, name)
+    await run_in_threadpool(_may_keep, database, attempt, x_lease, name, caller)
     stored = await artifacts.receive(settings.data_dir, request.stream(), settings.artifact_cap_bytes)
-    new = await run_in_threadpool(_keep, database, attempt, x_lease, name, stored)
+    new = await run_in_threadpool(_keep, database, attempt, x_lease, name, stored, caller)
     return Response(status_code=201 if new else 200)
 
 
-def _may_keep(database: Database, attempt: int, token: str, name: str) -> None:
+def _may_keep(database: Database, attempt: int, token: str, name: str, caller: Caller) -> None:
     """Looks before the bytes are taken in; who holds no lease fills no disk."""
     artifacts.check_name(name)
     with database.write() as session:
-        ingest.lock(session, attempt, token)
+        ingest.lock(session, attempt, token, caller)
 
 
-def _keep(database: Database, attempt: Id, token: str, name: str, stored: artifacts.Stored) -> bool:
+def _keep(database: Database, attempt: int, token: str, name: str, stored: artifacts.Stored, caller: Caller) -> bool:
     with database.write() as session:
-        ingest.lock(session, attempt, token)
+        ingest.lock(session, attempt, token, caller)
         return artifacts.keep(session, attempt, name, stored)

@@ -11,6 +11,7 @@ from sqlalchemy import func, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from service.access.scopes import Caller
 from service.clock import now
 from service.dependencies import same_token
 from service.errors import BatchGap, BatchRefused, Fenced, NotFound
@@ -20,6 +21,7 @@ from service.results import evidence
 from service.results.verdict import ProcessFacts, decide
 from service.settings import Settings
 from service.states import UNDECIDING, AttemptState, CellState, IllegalTransition, move_attempt, move_cell
+from service.workers.enrolment import check_bound, check_contract
 from service.workers.reaper import lose
 from worker.messages import (
     AttemptEndedEvent,
@@ -42,16 +44,24 @@ LOOK_UP = 500
 """Earlier observations looked up in one statement; databases bound the number of parameters."""
 
 
-def lock(session: Session, attempt_id: int, token: str) -> tuple[Attempt, Cell]:
+def lock(session: Session, attempt_id: int, token: str, caller: Caller) -> tuple[Attempt, Cell]:
     """The attempt and its cell, locked, if the token is that of a lease which still holds.
 
     Raises:
         NotFound: there is no such attempt.
+        WorkerMismatch: the caller's own token is bound to another worker.
+        ContractMismatch: the worker registered with a service of another release, before this one was updated.
         Fenced: the attempt has ended, or the token is another's.
     """
-    found = session.execute(select(Attempt.cell_id, Attempt.worker_id).where(Attempt.id == attempt_id)).one_or_none()
+    found = session.execute(
+        select(Attempt.cell_id, Attempt.worker_id, Worker.name, Worker.contract)
+        .join(Worker, Worker.id == Attempt.worker_id)
+        .where(Attempt.id == attempt_id)
+    ).one_or_none()
     if found is None:
         raise NotFound(f"there is no attempt {attempt_id}")
+    check_bound(caller, found.name)
+    check_contract(found.contract, f"worker {found.name!r}")
     session.execute(update(Worker).where(Worker.id == found.worker_id).values(seen_at=now()))
     cell = session.scalars(select(Cell).where(Cell.id == found.cell_id).with_for_update(of=Cell)).one()
     attempt = session.scalars(select(Attempt).where(Attempt.id == attempt_id)).one()
@@ -62,18 +72,19 @@ def lock(session: Session, attempt_id: int, token: str) -> tuple[Attempt, Cell]:
     return attempt, cell
 
 
-def ingest(session: Session, attempt_id: int, batch: Batch, settings: Settings) -> BatchAnswer:
+def ingest(session: Session, attempt_id: int, batch: Batch, settings: Settings, caller: Caller) -> BatchAnswer:
     """Stores a batch and renews the lease; a batch that is stored already is only acknowledged.
 
     Raises:
-        NotFound, Fenced: as ``lock``; a batch behind the attempt's end that is stored already is acknowledged still.
+        NotFound, WorkerMismatch, ContractMismatch, Fenced: as ``lock``; a batch behind the attempt's end that is
+            stored already is acknowledged still.
         BatchGap: a number was left out; ``expected`` says which one is due.
         BatchRefused: the events contradict each other or what is stored.
     """
     done = _ended_before(session, attempt_id, batch)
     if done is not None:
         return done
-    attempt, cell = lock(session, attempt_id, batch.token)
+    attempt, cell = lock(session, attempt_id, batch.token, caller)
     due = attempt.last_seq + 1
     if batch.events and batch.seq > due:
         raise BatchGap(f"batch {batch.seq} came where {due} is due; send that one first", expected=due)
@@ -100,7 +111,9 @@ def ingest(session: Session, attempt_id: int, batch: Batch, settings: Settings) 
 
 
 def _ended_before(session: Session, attempt_id: int, batch: Batch) -> BatchAnswer | None:
-    """The answer to the last batch sent once more, whose first answer was lost on its way."""
+    """The answer to the last batch sent once more, whose first answer was lost on its way. A heartbeat is fenced."""
+    if not batch.events:
+        return None
     row = session.execute(
         select(Attempt.token, Attempt.state, Attempt.last_seq).where(Attempt.id == attempt_id)
     ).one_or_none()

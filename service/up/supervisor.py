@@ -49,11 +49,13 @@ class Supervisor:
             child.stop(hurry)
 
     def _bury(self, child: Child, now: float) -> None:
+        was_up = child.ready
         fate = f"{child.program.name} {child.bury()}"
-        child.restarts.died(now)
+        child.restarts.died(now, was_up=was_up)
         if child.restarts.hopeless:
             raise HopelessError(
-                f"{fate}, {LIMIT} times within {WINDOW_S:.0f} s. The end of {child.program.log}:\n{child.tail()}"
+                f"{fate}, {LIMIT} times within {WINDOW_S:.0f} s without being up. "
+                f"The end of {child.program.log}:\n{child.tail()}"
             )
         self._say(f"{fate}; starting it again in {child.restarts.due - now:.1f} s (log: {child.program.log})")
 

