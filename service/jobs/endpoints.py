@@ -16,6 +16,7 @@ from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, Re
 from service.repositories import service as repositories
 from service.results import table
 from service.results import views as results
+from service.results.failed import failed_of
 from service.results.schemas import TableOutput
 from service.schemas import Id, Page
 
@@ -46,7 +47,8 @@ def submit(
             if known is not None:
                 return views.get_job(session, known)
         repository = repositories.find(session, body.repository)
-    plan = planning.plan(body, planning.mirror_of(settings, repository.id, repository.url), settings)
+        failed = failed_of(session, body.only_failed_of, repository.id) if body.only_failed_of is not None else None
+    plan = planning.plan(body, planning.mirror_of(settings, repository.id, repository.url), settings, failed)
     if body.dry_run:
         response.status_code = status.HTTP_200_OK
         return plan.output()
