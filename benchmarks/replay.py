@@ -1,6 +1,6 @@
 """How near replay comes to what the GPU needs, beside native training and its peers, case by case.
 
-    python benchmarks/replay.py [--out replay.jsonl] [--quick] [--budget SECONDS] [--device cuda]
+    python benchmarks/replay.py [--out replay.jsonl] [--quick] [--only PATTERN] [--budget SECONDS] [--device cuda]
 
 It needs torch, lightning and graphreplay, and one CUDA device (with `--device cpu` only the native way is run, to try
 the plumbing, and the host's share of a replay is timed). Each case runs in a process of its own and appends a line of
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,7 @@ def parsed_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("replay.jsonl"), help="results, one line a case")
     parser.add_argument("--quick", action="store_true", help="few cases and rounds, within three minutes")
+    parser.add_argument("--only", default="*", help="cases whose ids fit this pattern, like 'memory-*'")
     parser.add_argument("--budget", type=float, help="seconds for all; cases beyond are left for a later call")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--case", help=argparse.SUPPRESS)
@@ -128,7 +130,7 @@ def main() -> int:
         measure_here(options)
         return 0
     began, there = time.monotonic(), environment(options.device)
-    wanted = cases(options.device, options.quick)
+    wanted = [case for case in cases(options.device, options.quick) if fnmatchcase(case.id, options.only)]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     if options.out.exists() and not options.out.read_bytes().endswith(b"\n"):
         with options.out.open("a") as stream:

@@ -3,13 +3,14 @@
 # and at commit plus probe, under two host runtimes that differ in lightning. Run it where `python3` has torch, with what
 # scripts/gpu_bundle.sh packed lying in .gpu; results go to the folder $OUT (default: .gpu/out).
 #
-#   scripts/gpu_run.sh
+#   scripts/gpu_run.sh [--plain]
 #
-# Leaves in $OUT: cuda.json and cuda.md (evidence and table), probe-failures.txt (the ids that fail with the probe),
-# machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and logs.tar.gz: the system's logs
-# and every attempt's.
+# With --plain the commit alone. Leaves in $OUT: cuda.json and cuda.md (evidence and table), probe-failures.txt (the ids
+# that fail with the probe), machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and
+# logs.tar.gz: the system's logs and every attempt's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+plain=${1:-}
 packed=$PWD/.gpu
 out=${OUT:-$packed/out}
 work=$(mktemp -d)
@@ -59,12 +60,19 @@ version, _, build = torch.__version__.partition("+")
 print(f"py{sys.version_info[0]}.{sys.version_info[1]}-torch{version}-{build}-pl{lightning.__version__}")')")
 done
 probe=probes/live-gradient-copy-in-backward.patch
+with_probe=(--probe "$probe" --with-plain)
+[ "$plain" != --plain ] || with_probe=()
 submitted=0
-replaybench submit --repository replaybench --tree "$(git rev-parse HEAD)" --probe "$probe" --with-plain \
+replaybench submit --repository replaybench --tree "$(git rev-parse HEAD)" ${with_probe[@]+"${with_probe[@]}"} \
     "${runtimes[@]}" --suite cuda --work-package WP-001 --label "GPU run" --reason scripts/gpu_run.sh --watch || submitted=$?
 job=$(newest_job)
 export_job "$job" "$out/cuda"
 tar --create --gzip --file "$out/logs.tar.gz" --directory "$work/data" logs artifacts
+
+if [ "$plain" = --plain ]; then
+    echo "job $job ended; the submission's exit code was $submitted"
+    exit "$submitted"
+fi
 
 # The probe must fail exactly the ids on the list, under both runtimes, and the commit none.
 differs=0

@@ -11,7 +11,7 @@
 #   bench          benchmarks/replay.py, within these seconds               -> replay.jsonl
 #   musgd          benchmarks/musgd.py                                      -> musgd.jsonl
 #   host           benchmarks/host.py: where a replayed step's host time is -> host.txt
-# All that is printed goes to log.txt too. Results lie in $OUT (default: .gpu/out). PYTEST_ADDOPTS narrows the tests.
+# CASES picks cases of `bench` by a pattern. All that is printed goes to log.txt too. Results lie in $OUT (default: .gpu/out). PYTEST_ADDOPTS narrows the tests.
 # PYTHON names another interpreter; DEVICE=cpu tries the plumbing without a GPU.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -69,7 +69,7 @@ run_step() { # STEP SECONDS
     cures) timeout --kill-after=10 "$2" "$work/newest/bin/python" scripts/cures.py --marker "$marker" --out "$out/cures.json" ;;
     bench)
         timeout --kill-after=10 "$2" "$work/newest/bin/python" benchmarks/replay.py --device "$device" \
-            --out "$out/replay.jsonl" --budget "$(($2 > 40 ? $2 - 20 : $2))"
+            --out "$out/replay.jsonl" --budget "$(($2 > 40 ? $2 - 20 : $2))" --only "${CASES:-*}"
         ;;
     musgd)
         timeout --kill-after=10 "$2" "$work/newest/bin/python" benchmarks/musgd.py >"$out/musgd.jsonl"

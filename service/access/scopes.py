@@ -38,7 +38,7 @@ class Caller:
 
     ``prefix`` is the visible beginning of a stored token. The tokens of the data directory and of the environment show
     none: an operator's own may be short. ``expires_in_s`` is how long the token is still good, where it expires;
-    ``token_id`` is a stored one's number, and ``worker`` the name of the only worker that may use it, where it is bound to
+    ``token_id`` is a stored one's number, and ``worker`` the name of the only worker that may use it, where there is
     one.
     """
 

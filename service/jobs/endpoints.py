@@ -16,6 +16,7 @@ from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, Re
 from service.repositories import service as repositories
 from service.results import table
 from service.results import views as results
+from service.results.failed import failed_of
 from service.results.schemas import TableOutput
 from service.schemas import Id, Page
 

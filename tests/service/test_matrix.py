@@ -146,8 +146,8 @@ def test_a_file_is_read_whole() -> None:
     """)
     suite = found.suites["cuda"]
     assert suite == SuiteSpec(
-        "cuda", ("tests",), "cuda.2", "gpu", "fit", ("-x",), {"A": "1"}, ("coco",), True, 5.0, 50.0, 7.0, 2048, 100, 10, 500,
-        ("NVIDIA H200", "NVIDIA B*"), 80.0,
+        "cuda", ("tests",), "cuda.2", "gpu", "fit", ("-x",), {"A": "1"}, ("coco",), True, 5.0, 50.0, 7.0,
+        2048, 100, 10, 500, ("NVIDIA H200", "NVIDIA B*"), 80.0,
     )  # fmt: skip
     assert (suite.devices, found.suites["gate"]) == (2, SuiteSpec("gate", ()))
     assert found.runtimes == (RuntimeSpec("3.11"),)
