@@ -22,9 +22,9 @@ from worker.delivery import Delivery
 from worker.device_check import DeviceChecks
 from worker.environment import for_tests
 from worker.errors import AttemptError, InfrastructureFault, Stopped
-from worker.limits import limits_of
 from worker.health import DeviceHealth
 from worker.keeper import descendants
+from worker.limits import limits_of
 from worker.messages import (
     Assignment,
     AttemptEndedEvent,
