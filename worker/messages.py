@@ -350,8 +350,8 @@ class GitCredential:
 @dataclass(frozen=True)
 class Assignment:
     """A granted lease. ``token`` fences: it goes with every write. ``lease_s`` counts from the answer, on the service's
-    clock; so does ``queued_s`` back to when the cell was queued. ``devices`` are the UUIDs of those that it is for, among
-    those that were free."""
+    clock; so does ``queued_s`` back to when the cell was queued. ``devices`` are the UUIDs of those that it is for,
+    among the free ones."""
 
     attempt: int
     number: int

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from fnmatch import fnmatchcase
 
+from service.matrix import pattern
 from worker.messages import Capabilities, Device, RuntimeSpec, SuiteSpec
 
 FIRST_COMPATIBLE = 11
@@ -94,7 +94,7 @@ def _models(devices: Sequence[Device]) -> str:
 
 
 def _is_model(device: Device, suite: SuiteSpec) -> bool:
-    return not suite.gpu or any(fnmatchcase(device.model, pattern) for pattern in suite.gpu)
+    return not suite.gpu or any(pattern.read(one).fits(device.model) for one in suite.gpu)
 
 
 def _has_memory(device: Device, suite: SuiteSpec) -> bool:
