@@ -19,6 +19,7 @@ from service.statuses import views
 from service.statuses.schemas import ForgeOutput
 
 router = APIRouter(prefix="/api/v1/repositories", tags=["repositories"], dependencies=[Depends(signed_in)])
+admin_router = APIRouter(prefix="/api/v1/repositories", tags=["repositories"], dependencies=[Depends(is_admin)])
 
 
 @router.post("", status_code=status.HTTP_201_CREATED)
@@ -49,7 +50,7 @@ def list_all(database: DatabaseDep) -> list[RepositoryOutput]:
         return [_output(repository, forges) for repository in service.list_all(session)]
 
 
-@router.delete("/{name}", dependencies=[Depends(is_admin)])
+@admin_router.delete("/{name}")
 def remove(
     name: str, database: DatabaseDep, settings: SettingsDep, caller: CallerDep, force: bool = False
 ) -> RepositoryRemoved:
