@@ -122,6 +122,10 @@ class Gate:
         _not_too_often(self._by_address, address_key(address), who, self._settings.address_rate)
 
     def _missing(self, scope: Scope) -> TokenMissing:
+        if scope is Scope.ENROLL:
+            return TokenMissing(
+                "Send 'Authorization: Bearer <enrolment token>'; `replaybench workers enroll NAME` makes one."
+            )
         file = path(self._settings.data_dir, scope if scope in FILES else Scope.SUBMIT)
         return TokenMissing(
             f"Send 'Authorization: Bearer <{scope} token>'; a token is in the service's data directory, in the file "

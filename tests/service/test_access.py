@@ -22,6 +22,7 @@ from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService, WorkerDriver
 
 __all__ = ["database_url"]
+ENROLL = "/api/v1/worker/enroll"
 
 
 def api(routes: list[BaseRoute]) -> list[tuple[str, str]]:
@@ -43,12 +44,14 @@ def test_nothing_works_without_a_token(service: RunningService) -> None:
     routes = api(list(create_app(Settings(data_dir=service.settings.data_dir)).routes))
     assert len(routes) > 18, routes
     for method, path in routes:
-        wanted = "worker" if path.startswith("/api/v1/worker/") else "submit"
+        wanted = "tokens/worker" if path.startswith("/api/v1/worker/") else "tokens/submit"
+        if path == ENROLL:
+            wanted = "`replaybench workers enroll NAME`"
         with httpx.Client(base_url=service.url) as http:
             answer = http.request(method, path)
             assert (answer.status_code, answer.json()["code"]) == (401, "token-missing"), (method, path)
             assert answer.headers["www-authenticate"] == "Bearer"
-            assert f"tokens/{wanted}" in answer.json()["detail"]
+            assert wanted in answer.json()["detail"]
             for value in ("Bearer x", "Bearer \xe4", "bearer rb_", "Basic x", "Bearer"):
                 headers = {"Authorization": value.encode("latin-1")}
                 assert http.request(method, path, headers=headers).status_code == 401, (method, path, value)
@@ -61,16 +64,24 @@ def test_nothing_works_without_a_token(service: RunningService) -> None:
 
 def scope_of(method: str, path: str) -> str:
     """The scope that a route asks for, by rule. A route that needs another says so here."""
+    if path == ENROLL:
+        return "enroll"
     if path.startswith("/api/v1/worker/"):
         return "worker"
-    if path.startswith(("/api/v1/tokens", "/api/v1/audit")):
+    if path.startswith(("/api/v1/tokens", "/api/v1/audit", "/api/v1/workers/enrolments")):
         return "admin"
     if method != "GET" and path.startswith(("/api/v1/webhooks", "/api/v1/repositories/")):  # they hold credentials
         return "submit" if path.endswith("/redeliver") else "admin"
     return "read" if method == "GET" else "submit"
 
 
-LETS_IN = {"read": {"read", "submit", "admin"}, "submit": {"submit", "admin"}, "worker": {"worker"}, "admin": {"admin"}}
+LETS_IN = {
+    "read": {"read", "submit", "admin"},
+    "submit": {"submit", "admin"},
+    "worker": {"worker"},
+    "admin": {"admin"},
+    "enroll": set[str](),  # nobody asks for such a token by its scope
+}
 """For each scope that a route asks for, the tokens that are let in."""
 
 
