@@ -20,6 +20,7 @@ from worker.keeper import descendants
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _DRAIN_S = 2.0
+_LOOK_S = 0.01
 _DEAF_S = 5.0  # what a keeper takes at most to carry an order out; a test can stop it, and then it never does
 
 
@@ -97,6 +98,9 @@ class KeptProcess:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         self._keeper.wait()
+        deadline = time.monotonic() + _DEAF_S
+        while any(_lives(pid) for pid in below) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
         self._reader.join(_DRAIN_S)
         self._close()
         return Ended(None, signal.SIGKILL)
@@ -124,6 +128,14 @@ class KeptProcess:
         """Kill the whole tree."""
         self._deaf_at = min(self._deaf_at, time.monotonic() + _DEAF_S)
         self._order(b"K")
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process exists and is not only waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
+    except OSError:
+        return False
 
 
 def run_kept(
