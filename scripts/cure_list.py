@@ -143,10 +143,7 @@ CURES = (
         "the autocast cache setting is part of the layout",
         "Lightning#21616",
         (Edit("layout.py", "torch.is_autocast_cache_enabled())", "True)"),),
-        gpu=(
-            f"{TRAPS}::test_weight_used_three_times_matches_under_autocast[fp16-cache-off]",
-            f"{TRAPS}::test_autocast_settings_make_layouts",
-        ),
+        gpu=(f"{TRAPS}::test_autocast_settings_make_layouts",),
         cpu=(f"{LAYOUTS}::test_autocast_settings_make_another_layout",),
     ),
     Cure(
