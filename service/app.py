@@ -84,7 +84,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for part in parts:
         app.include_router(part.router)
     app.include_router(results.worker_router)
-    app.include_router(repositories.admin_router)
 
     @app.get("/api/v1/health", tags=["health"])
     def health() -> dict[str, str | int]:

@@ -79,7 +79,8 @@ class Database:
             return bool(session.scalar(text("SELECT 1")) == 1)
 
     def close(self) -> None:
-        """Gives the connections back."""
+        """Closes the connections; one that a request still has, when it is given back."""
+        event.listen(self.engine.pool, "checkin", _close_late)
         self.engine.dispose()
 
 
@@ -96,6 +97,11 @@ def _engine(url: str) -> Engine:
     event.listen(engine, "after_cursor_execute", _sqlite_note)
     event.listen(engine, "checkin", _sqlite_checkin)
     return engine
+
+
+def _close_late(connection: Any, _: Any) -> None:
+    if connection is not None:
+        connection.close()
 
 
 def _sqlite_connect(connection: Any, _: Any) -> None:

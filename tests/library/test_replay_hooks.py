@@ -101,11 +101,13 @@ def test_hooks_of_unused_weights_stay_silent(name: str) -> None:
 
 
 def train_inside_the_backward(
-    replay: bool, keep: bool
+    replay: bool, keep: bool, spare: bool
 ) -> tuple[dict[str, torch.Tensor], list[torch.Tensor], list[torch.Tensor], Report]:
     """Each weight steps in a hook as soon as it has its gradient. End state, kept gradients, their copies, report."""
     torch.manual_seed(3)
     network = Small().cuda()
+    if not spare:
+        del network.spare
     kept: list[torch.Tensor] = []
     copies: list[torch.Tensor] = []
 
@@ -125,11 +127,22 @@ def train_inside_the_backward(
     return dict(network.state_dict()), kept, copies, replaying.report()
 
 
-@pytest.mark.parametrize("keep", [False, True], ids=["dropped", "kept"])
-def test_optimizer_inside_the_backward_matches(keep: bool) -> None:
-    """And a gradient that such a hook keeps has the same bits after later replays."""
-    native, expected, _, _ = train_inside_the_backward(False, keep)
-    replayed, kept, copies, _ = train_inside_the_backward(True, keep)
+@pytest.mark.parametrize(
+    ("keep", "spare", "causes"),
+    [
+        (False, False, {"observed": 1}),
+        (True, False, {"observed": 1, "gradients-held": 3}),
+        (False, True, {"observed": 1, "unused-hooked": 4}),
+    ],
+    ids=["dropped", "kept", "unused"],
+)
+def test_optimizer_inside_the_backward_matches(keep: bool, spare: bool, causes: dict[str, int]) -> None:
+    """What such a hook keeps has the same bits after later replays; that of an unused weight is not called."""
+    native, expected, _, _ = train_inside_the_backward(False, keep, spare)
+    replayed, kept, copies, report = train_inside_the_backward(True, keep, spare)
     require_equal(native, replayed)
     require_equal(by_index(expected), by_index(kept))
     require_equal(by_index(copies), by_index(kept))
+    (layout,) = report.layouts
+    assert layout.native == causes
+    assert layout.replayed == 5 - sum(causes.values())

@@ -42,8 +42,8 @@ class SplitSum(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wide = nn.Linear(3 * 64 * 64, 32)
-        self.second = nn.Linear(32, 4)
+        self.wide = nn.Linear(3 * 64 * 64, 128, bias=False)
+        self.second = nn.Linear(128, 4)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x = self.wide(x.flatten(1))
@@ -61,7 +61,7 @@ def require_untouched(held: list[torch.Tensor]) -> None:
 
 
 def train_after_retirement(replay: bool) -> tuple[list[dict[str, torch.Tensor]], Report]:
-    """Layout 3 keeps changing which outputs it uses until it is retired; then come 50 steps of layout 2."""
+    """Batches of 24 keep changing which outputs they use until they are retired; then come 50 steps of 16."""
     torch.manual_seed(3)
     network = SplitSum().cuda()
     states: list[dict[str, torch.Tensor]] = []
@@ -70,7 +70,7 @@ def train_after_retirement(replay: bool) -> tuple[list[dict[str, torch.Tensor]],
         for step in range(24 + 50):
             network.zero_grad()
             odd = step < 24 and step % 2 == 1
-            first, second = network(batch(3 if odd else 2, step, 64))
+            first, second = network(batch(24 if odd else 16, step, 64))
             (squares(first) if odd and step > 5 else squares(first) + squares(second)).backward()
             states.append(gradients(network))
             if step == 23:
@@ -92,7 +92,7 @@ def test_retired_recording_leaves_the_others_whole() -> None:
 
 def step_of(network: nn.Module, seed: int) -> dict[str, torch.Tensor]:
     network.zero_grad()
-    first, second = network(batch(2, seed, 64))
+    first, second = network(batch(16, seed, 64))
     (squares(first) + squares(second)).backward()
     return gradients(network)
 

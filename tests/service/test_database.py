@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -130,3 +131,18 @@ def test_a_database_that_is_away_is_a_503(tmp_path: Path, broker_url: str) -> No
             answer = service.http.get(f"/api/v1/{path}")
             assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable")
             assert "nobody" not in answer.text
+
+
+def test_a_connection_that_outlives_its_database_is_closed_when_it_is_given_back(database_url: str) -> None:
+    """A service that stops does not wait for its slowest request."""
+    database = Database(database_url)
+    with database.read() as session:
+        session.execute(text("SELECT 1"))
+        connection = session.connection().connection.dbapi_connection
+        database.close()
+        session.execute(text("SELECT 1"))
+    if database.embedded:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+    else:
+        assert connection.closed

@@ -69,7 +69,7 @@ def test_a_keeper_that_is_stopped_holds_nobody_up(tmp_path: Path, order: str, mo
     getattr(process, order)()
     ended = wait_for(lambda: process.wait(0.05), "the end")
     assert (ended.exit_code, ended.signal) == (None, signal.SIGKILL)
-    assert not any(is_alive(pid) for pid in children)
+    wait_for(lambda: not any(is_alive(pid) for pid in children), "everything to be gone")
 
 
 def test_a_worker_killed_outright_leaves_nothing(tmp_path: Path) -> None:

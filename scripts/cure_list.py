@@ -1,0 +1,393 @@
+"""What ``cures.py`` takes out of graphreplay, one cure at a time, and the tests that must fail without it.
+
+An edit names a file of the package, a text that stands in it as often as said, and what stands there without the cure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One place of a cure. ``count`` is how often ``old`` stands in ``file``; all of them are replaced."""
+
+    file: str
+    old: str
+    new: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Cure:
+    """One cure: its name, the public report or the known trap it answers, its places, and the tests that need it.
+
+    Each of ``gpu`` and ``cpu`` is a node id below ``tests/library``, or the beginning of several ids up to their ``[``;
+    of each at least one case must fail.
+    """
+
+    name: str
+    report: str
+    edits: tuple[Edit, ...]
+    gpu: tuple[str, ...] = ()
+    cpu: tuple[str, ...] = ()
+
+
+TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
+HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
+LAYOUTS, BITS, MUSGD, FALLBACK = (
+    "test_replay_layouts.py",
+    "test_replay_bits.py",
+    "test_padded_musgd.py",
+    "test_replay_fallback.py",
+)
+
+CURES = (
+    Cure(
+        "live gradients move before a replay",
+        "pytorch#181723, #55562, #97415",
+        (
+            Edit(
+                "network.py",
+                "        if not reclaim(self._wiring.parameters(), self._lent):\n"
+                '            return "gradients-held"\n'
+                "        self._lent.clear()\n",
+                "",
+            ),
+        ),
+        gpu=(
+            f"{TRAPS}::test_accumulated_gradients_match_native",
+            f"{TRAPS}::test_gradients_from_autograd_grad_stay",
+            f"{CHANGES}::test_infinity_in_the_second_microbatch_skips_the_step",
+            f"{CHANGES}::test_windows_of_changing_length_keep_the_recording",
+            f"{FITS}::test_windows_of_any_length_match",
+            f"{FITS}::test_fit_of_every_optimizer_matches",
+        ),
+        cpu=(
+            f"{GUARD}::test_every_microbatch_matches_native",
+            f"{GUARD}::test_kept_gradients_make_the_next_forward_native",
+        ),
+    ),
+    Cure(
+        "gradients that others hold stop a replay",
+        "pytorch#181723",
+        (
+            Edit(
+                "gradients.py",
+                "    if any(memory.others_hold(live) for memory in memories):\n        return False\n",
+                "",
+            ),
+        ),
+        gpu=(
+            f"{TRAPS}::test_gradients_from_autograd_grad_stay",
+            f"{TRAPS}::test_view_of_a_live_gradient_stays_one",
+            f"{HOOKS}::test_optimizer_inside_the_backward_matches[kept]",
+        ),
+        cpu=(f"{LAYOUTS}::test_memory_that_others_hold_is_not_reclaimed",),
+    ),
+    Cure(
+        "a hooked weight gets a gradient of its own",
+        "TransformerEngine#2937",
+        (
+            Edit(
+                "replaying.py",
+                "        if self.recording.has_hooked_weights():\n            self._copy_for_hooks(gradients)\n",
+                "",
+            ),
+        ),
+        gpu=(f"{TRAPS}::test_gradient_kept_by_a_hook_stays",),
+        cpu=(f"{GUARD}::test_weight_hook_gets_a_gradient_of_its_own",),
+    ),
+    Cure(
+        "hooks of unused weights stay silent",
+        "None in hooks",
+        (
+            Edit(
+                "network.py", 'return "unused-hooked" if entry.recording.has_hooks_in_vain() else entry', "return entry"
+            ),
+        ),
+        gpu=(
+            f"{HOOKS}::test_hooks_of_unused_weights_stay_silent",
+            f"{HOOKS}::test_optimizer_inside_the_backward_matches[unused]",
+        ),
+        cpu=(f"{GUARD}::test_hook_of_a_weight_without_gradient_stays_silent",),
+    ),
+    Cure(
+        "warm-up and capture compute gradients apart from .grad",
+        "TransformerEngine#869",
+        (
+            Edit("recording.py", "held.detach().requires_grad_() for name, held", "held for name, held"),
+            Edit(
+                "recording.py",
+                "            return torch.autograd.grad(roots, self.targets(inputs), given, allow_unused=True)\n",
+                "            torch.autograd.backward(roots, given)\n"
+                "            return tuple(target.grad for target in self.targets(inputs))\n",
+            ),
+        ),
+        gpu=(f"{CHANGES}::test_recording_in_the_middle_of_a_window_keeps_gradients",),
+        cpu=(f"{GUARD}::test_every_microbatch_matches_native",),
+    ),
+    Cure(
+        "recording over aliases of the weights",
+        "pytorch#180090",
+        (Edit("recording.py", "held.detach().requires_grad_() for name, held", "held for name, held"),),
+        gpu=(f"{CHANGES}::test_losses_that_stay_alive_do_not_stop_later_recordings",),
+    ),
+    Cure(
+        "the autocast cache is cleared around warm-up and capture",
+        "pytorch#71631, Lightning#20921",
+        (Edit("recording.py", "torch.clear_autocast_cache()", "None", count=4),),
+        gpu=(f"{TRAPS}::test_weight_used_three_times_matches_under_autocast",),
+    ),
+    Cure(
+        "the autocast cache setting is part of the layout",
+        "Lightning#21616",
+        (Edit("layout.py", "torch.is_autocast_cache_enabled())", "True)"),),
+        gpu=(f"{TRAPS}::test_autocast_settings_make_layouts",),
+        cpu=(f"{LAYOUTS}::test_autocast_settings_make_another_layout",),
+    ),
+    Cure(
+        "captures leave other threads alone",
+        "LibreYOLO#681",
+        (
+            Edit(
+                "capture.py",
+                'pool=self._pool, capture_error_mode="thread_local"',
+                'pool=self._pool, capture_error_mode="global"',
+            ),
+        ),
+        gpu=(f"{REPORTS}::test_memory_pinned_during_a_capture",),
+    ),
+    Cure(
+        "buffers are put back after warm-up",
+        "LibreYOLO#671",
+        (
+            Edit(
+                "preservation.py",
+                "                store[key] = held\n                held.copy_(copy)\n",
+                "                store[key] = held\n",
+            ),
+        ),
+        gpu=(f"{TRAPS}::test_recording_leaves_buffers_and_random_state", f"{FITS}::test_resumed_fit_matches"),
+        cpu=(f"{GUARD}::test_every_microbatch_matches_native",),
+    ),
+    Cure(
+        "the random stream is put back after warm-up",
+        "pytorch#84614, #176752",
+        (Edit("preservation.py", "        set_random_state(self._random, self._device)\n", ""),),
+        gpu=(
+            f"{REPORTS}::test_random_stream_is_native_over_interleaved_recordings",
+            f"{TRAPS}::test_recording_leaves_buffers_and_random_state",
+        ),
+    ),
+    Cure(
+        "a recomputed forward draws the same random numbers",
+        "pytorch#84614",
+        (
+            Edit(
+                "replaying.py",
+                "                set_random_state(self.random, self.recording.device)\n",
+                "                pass\n",
+            ),
+        ),
+        gpu=(f"{TRAPS}::test_loss_that_changes_its_mind_is_recomputed",),
+    ),
+    Cure(
+        "the way out of a failed capture",
+        "pytorch#190308",
+        (
+            Edit(
+                "capture.py", "                self._abandon(graph)\n                raise\n", "                raise\n"
+            ),
+        ),
+        gpu=(
+            f"{TRAPS}::test_failed_capture_goes_on_native_and_others_record",
+            f"{REPORTS}::test_failed_recording_of_one_layout_between_others",
+        ),
+    ),
+    Cure(
+        "graphs of retired recordings stay",
+        "pytorch#193402",
+        (
+            Edit("capture.py", "        self._graphs.append(graph)\n", ""),
+            Edit(
+                "ledger.py", "        entry.retired = label\n", "        entry.retired, entry.recording = label, None\n"
+            ),
+        ),
+        gpu=(f"{REPORTS}::test_retired_recording_leaves_the_others_whole",),
+    ),
+    Cure(
+        "each recorder has a stream of its own",
+        "pytorch#193402",
+        (Edit("capture.py", "self.stream = _stream_of_its_own(device)", "self.stream = torch.cuda.Stream(device)"),),
+        gpu=(f"{REPORTS}::test_closed_replay_leaves_another_network_whole",),
+    ),
+    Cure(
+        "the cap on layouts",
+        "pytorch#188150, #119640",
+        (Edit("ledger.py", "if len(self.entries) >= self._options.layouts:", "if False:"),),
+        gpu=(
+            f"{REPORTS}::test_layouts_beyond_the_cap_take_no_memory",
+            f"{TRAPS}::test_layouts_beyond_the_cap_run_native",
+        ),
+        cpu=(f"{LAYOUTS}::test_ledger_caps_layouts_and_reports_as_json",),
+    ),
+    Cure(
+        "evaluation runs native",
+        "Megatron-LM#6992",
+        (Edit("network.py", "if not torch.is_grad_enabled() or not self.network.training:", "if False:"),),
+        gpu=(
+            f"{REPORTS}::test_evaluation_between_microbatches_runs_native",
+            f"{FITS}::test_fit_of_every_optimizer_matches",
+        ),
+        cpu=(f"{FALLBACK}::test_evaluation_and_no_grad_run_native", f"{FALLBACK}::test_fit_on_cpu_matches_native"),
+    ),
+    Cure(
+        "replay does anything at all",
+        "LibreYOLO#716",
+        (Edit("network.py", "        if isinstance(served, Recording):\n", "        if False:\n"),),
+        gpu=(f"{REPORTS}::test_a_model_without_recordings_says_so", f"{FITS}::test_schedule_of_every_step_is_followed"),
+        cpu=(f"{GUARD}::test_what_stays_is_replayed", f"{GUARD}::test_every_microbatch_matches_native"),
+    ),
+    Cure(
+        "attributes written in the forward are found",
+        "pytorch#114844",
+        (Edit("preservation.py", "            if changed:\n", "            if False:\n"),),
+        gpu=(
+            f"{REPORTS}::test_result_left_on_the_module_is_right",
+            f"{TRAPS}::test_attribute_written_in_forward_retires_and_counts_right",
+        ),
+    ),
+    Cure(
+        "random numbers of the host are found",
+        "host-random",
+        (Edit("preservation.py", "            raise UnrecordableError(Label.RANDOM)\n", "            pass\n"),),
+        gpu=(f"{REPORTS}::test_random_numbers_of_the_host_are_drawn_natively",),
+        cpu=(f"{GUARD}::test_dropout_on_the_host_is_refused",),
+    ),
+    Cure(
+        "an input written in the forward is found",
+        "input-mutated",
+        (Edit("recording.py", "            raise UnrecordableError(Label.INPUT)\n", "            pass\n"),),
+        gpu=(f"{TRAPS}::test_input_written_in_forward_retires",),
+    ),
+    Cure(
+        "the learning rate is read at every step",
+        "pytorch#106802",
+        (
+            Edit(
+                "optim/musgd.py",
+                '_number(group["lr"], device)',
+                '_number(group.get("initial_lr", group["lr"]), device)',
+            ),
+        ),
+        cpu=(f"{MUSGD}::test_scheduled_learning_rate_is_followed",),
+    ),
+    Cure(
+        "weights at new addresses are noticed",
+        "vllm#48941",
+        (Edit("recording.py", "            if not self.fingerprint.equals(now):\n                return False\n", ""),),
+        gpu=(
+            f"{CHANGES}::test_changed_weights_are_recorded_anew",
+            f"{TRAPS}::test_weights_at_new_addresses_are_recorded_anew",
+            f"{FITS}::test_average_taken_inside_a_window_is_recorded_anew",
+        ),
+        cpu=(f"{GUARD}::test_change_is_noticed_at_the_next_forward",),
+    ),
+    Cure(
+        "hooks inside the network are noticed",
+        "hooks registered after recording",
+        (Edit("network.py", "        if self._wiring.hooked():\n", "        if False:\n"),),
+        gpu=(
+            f"{HOOKS}::test_hooks_registered_after_recording_fire",
+            f"{TRAPS}::test_hooks_inside_the_network_run_native",
+        ),
+        cpu=(f"{GUARD}::test_hook_of_all_modules_is_noticed", f"{GUARD}::test_hook_in_a_new_dictionary_is_noticed"),
+    ),
+    Cure(
+        "training flags are part of the layout",
+        "the layout key",
+        (
+            Edit(
+                "layout.py",
+                "AutocastForm.current(), training, _kernel_choice()",
+                "AutocastForm.current(), (), _kernel_choice()",
+            ),
+        ),
+        gpu=(f"{CHANGES}::test_norm_set_to_evaluation_makes_a_layout",),
+        cpu=(f"{LAYOUTS}::test_anything_that_copying_would_hide_makes_another_layout[training]",),
+    ),
+    Cure(
+        "strides and wishes for gradients are part of the layout",
+        "the layout key",
+        (
+            Edit(
+                "layout.py",
+                "tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad, address)",
+                "(), tensor.dtype, tensor.device, False, address)",
+            ),
+        ),
+        cpu=(
+            f"{LAYOUTS}::test_anything_that_copying_would_hide_makes_another_layout[stride]",
+            f"{LAYOUTS}::test_anything_that_copying_would_hide_makes_another_layout[requires-grad]",
+        ),
+    ),
+    Cure(
+        "an unused weight has no gradient",
+        "zeros in place of None",
+        (Edit("recording.py", "given, allow_unused=True)", "given, allow_unused=True, materialize_grads=True)"),),
+        gpu=(
+            f"{TRAPS}::test_unused_weight_has_no_gradient",
+            f"{TRAPS}::test_output_without_gradient_leaves_its_weights_without",
+        ),
+        cpu=(f"{GUARD}::test_hook_of_a_weight_without_gradient_stays_silent",),
+    ),
+    Cure(
+        "one forward at a time awaits its backward",
+        "overlapping forwards",
+        (Edit("network.py", "        if turn is not None and not turn.spent:\n", "        if False:\n"),),
+        gpu=(f"{TRAPS}::test_second_forward_before_backward_runs_native",),
+    ),
+    Cure(
+        "forwards that share a backward are found",
+        "overlapping forwards",
+        (Edit("entry.py", "            self._on_shared()\n", "            pass\n"),),
+        gpu=(
+            f"{TRAPS}::test_forwards_that_share_a_backward_are_never_replayed",
+            f"{TRAPS}::test_forwards_that_share_a_backward_late_retire_from_there_on",
+        ),
+    ),
+    Cure(
+        "a second backward is refused",
+        "retain_graph",
+        (Edit("replaying.py", "        if self.spent:\n", "        if False:\n"),),
+        gpu=(f"{TRAPS}::test_second_backward_is_refused",),
+    ),
+    Cure(
+        "bits are compared, not values",
+        "NaN and -0.0",
+        (
+            Edit(
+                "testing/bits.py",
+                "torch.equal(_bits(left), _bits(right.to(left.device)))",
+                "torch.equal(left, right.to(left.device))",
+            ),
+        ),
+        cpu=(
+            f"{BITS}::test_nan_equals_itself_and_zero_differs_from_minus_zero",
+            f"{BITS}::test_equal_ends_pass_with_their_nan",
+        ),
+    ),
+    Cure(
+        "MuSGD takes 2 and 4 dimensions alone for matrices",
+        "ultralytics#25447",
+        (Edit("optim/buckets.py", "weight.ndim in (2, 4) and", "weight.ndim >= 2 and"),),
+        cpu=(f"{MUSGD}::test_other_dimensions_take_sgd_bit_for_bit",),
+    ),
+    Cure(
+        "MuSGD orthogonalizes channels_last weights as they lie",
+        "ultralytics#26035",
+        (Edit("optim/buckets.py", "        tensor = tensor.permute(0, 2, 3, 1)\n", "        pass\n"),),
+        cpu=(f"{MUSGD}::test_channels_last_weights_move_like_contiguous_ones",),
+    ),
+)
