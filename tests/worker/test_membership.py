@@ -72,7 +72,7 @@ def test_a_worker_that_the_service_refuses_says_so_once_and_ends(status: int, co
     stopping = threading.Event()
     client = Client("http://service", "secret", httpx.MockTransport(answer))
     registration = Registration(CONTRACT, "w", "boot", "host", Capabilities(("cpu",)))
-    membership = Membership(client, registration, stopping, stopping.set)
+    membership = Membership(client, registration, stopping, on_refused=stopping.set)
     assert membership.enter([])
     membership.beat_in_background()
     assert stopping.wait(10)
