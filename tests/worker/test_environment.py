@@ -61,7 +61,8 @@ def test_git_gets_none_of_its_own_variables() -> None:
     """Nor a prompt, nor anybody's configuration."""
     env = for_git(WORKERS)
     assert env.keys() & {"GIT_DIR", "BROKER_URL", "REPLAYBENCH_WORKER_TOKEN"} == set()
-    assert (env["GIT_CONFIG_GLOBAL"], env["GIT_TERMINAL_PROMPT"]) == ("/dev/null", "0")
+    assert (env["GIT_CONFIG_NOSYSTEM"], env["GIT_ATTR_NOSYSTEM"], env["GIT_TERMINAL_PROMPT"]) == ("1", "1", "0")
+    assert Path(env["GIT_CONFIG_GLOBAL"]).read_text().count("directory = *") == 1
 
 
 def test_how_a_machines_own_libraries_are_set_up_reaches_the_tests() -> None:
