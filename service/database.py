@@ -99,9 +99,8 @@ def _engine(url: str) -> Engine:
     return engine
 
 
-def _close_late(connection: Any, _: Any) -> None:
-    if connection is not None:
-        connection.close()
+def _close_late(_: Any, record: Any) -> None:
+    record.invalidate()  # closes it; whoever still asks gets a new one
 
 
 def _sqlite_connect(connection: Any, _: Any) -> None:

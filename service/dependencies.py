@@ -20,13 +20,16 @@ COOKIE = "replaybench_session"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-def get_settings(request: Request) -> Settings:
+# Those that only look something up are coroutines: FastAPI sends every other one through a thread of its own.
+
+
+async def get_settings(request: Request) -> Settings:
     """The settings that the application was made with."""
     settings: Settings = request.app.state.settings
     return settings
 
 
-def get_database(request: Request) -> Database:
+def database_of(request: Request) -> Database:
     """The application's database. What a signed-in caller changes through it is in the audit."""
     database: Database = request.app.state.database
 
@@ -39,19 +42,24 @@ def get_database(request: Request) -> Database:
     return database.before_commit(audited)
 
 
+async def get_database(request: Request) -> Database:
+    """``database_of``, for endpoints."""
+    return database_of(request)
+
+
 def known_caller(request: Request) -> Caller | None:
     """Who calls, where the endpoint asks for a scope."""
     return getattr(request.state, "caller", None)
 
 
-def get_caller(request: Request) -> Caller:
+async def get_caller(request: Request) -> Caller:
     """Who calls an endpoint that asks for a scope."""
     caller: Caller = request.state.caller
     return caller
 
 
 def _read(request: Request) -> Iterator[Session]:
-    with get_database(request).read() as session:
+    with database_of(request).read() as session:
         yield session
 
 

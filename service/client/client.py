@@ -19,6 +19,7 @@ from service.client.errors import ClientError, ProblemError, UnreachableError
 from service.client.events import Event, parse
 from service.compare.schemas import CompareOutput, HistoryEntry
 from service.hooks.schemas import ApproveInput, HookSecretOutput
+from service.hooks.schemas import DeliveryOutput as HookDelivery
 from service.imports.schemas import ImportInput
 from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
 from service.repositories.schemas import (
@@ -229,6 +230,18 @@ class Client:
     def add_hook_secret(self, repository: str) -> HookSecretOutput:
         """A new secret for a repository's webhook, told this once."""
         return self._post(HookSecretOutput, f"repositories/{repository}/hook-secrets", {})
+
+    def drop_hook_secret(self, repository: str, secret: int) -> None:
+        """Forgets a secret of a repository's webhook."""
+        self._send("DELETE", f"repositories/{quote(repository, safe='')}/hook-secrets/{secret}")
+
+    def hook_deliveries(self, *, limit: int = 50, before: int | None = None) -> Page[HookDelivery]:
+        """What forges told the service and what became of it, the latest first."""
+        return self._get(Page[HookDelivery], "hooks/deliveries", limit=limit, before=before)
+
+    def redeliver_hook(self, delivery: int) -> HookDelivery:
+        """Does again what a forge's delivery asked for."""
+        return self._post(HookDelivery, f"hooks/deliveries/{delivery}/redeliver", {})
 
     def cell(self, cell: int) -> CellOutput:
         """A cell as it stands."""

@@ -16,6 +16,8 @@ import pytest
 from sqlalchemy import delete, update
 from sqlalchemy.exc import DataError
 
+from service.client.client import Client
+from service.client.errors import ProblemError
 from service.hooks import planner
 from service.models import Cell, Job
 from service.states import JobState
@@ -502,3 +504,27 @@ def test_one_event_told_at_once_has_one_job(service: RunningService, registered:
     assert len({one["job"] for one in told}) == 1
     assert sorted(item["delivery"] for item in service.get("/hooks/deliveries")["items"]) == sorted(set(ids))
     assert len(service.get("/jobs")["items"]) == 1
+
+
+def test_the_client_reads_deliveries_and_sends_them_again(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """Page by page, and it forgets a secret."""
+    base = registered.git("rev-parse", "HEAD~1").strip()
+    started = push(service, registered, "refs/heads/main", base, first)
+    planned(service, started["job"])
+    push(service, registered, "refs/heads/main", first, ZERO)
+    token = service.http.headers["Authorization"].removeprefix("Bearer ")
+    with Client(service.url, token) as client:
+        newest = client.hook_deliveries(limit=1)
+        (older,) = client.hook_deliveries(before=newest.items[0].id).items
+        assert (newest.items[0].job, older.job) == (None, started["job"])
+        with pytest.raises(ProblemError, match="nothing-to-rerun"):
+            client.redeliver_hook(older.id)
+        service.driver().must_claim().run({"a": Outcome.FAILED})
+        assert client.redeliver_hook(older.id).state == "again"
+        own = client.add_hook_secret("demo")
+        gone = forges.push(str(registered.path), "refs/heads/other", first, ZERO)
+        assert forges.post(service.url, "github", "push", gone).status_code == 401
+        client.drop_hook_secret("demo", own.id)
+    assert forges.post(service.url, "github", "push", gone).status_code == 202
