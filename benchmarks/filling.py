@@ -10,7 +10,8 @@ from service.clock import now
 from service.database import Database
 from service.models import Attempt, Cell, Job, Repository, Tree, Worker
 from service.states import AttemptState, CellState, JobState
-from worker.messages import Capabilities, SuiteSpec, Verdict, encode
+from worker.encoding import encode
+from worker.messages import Capabilities, SuiteSpec, Verdict
 
 COMMIT = "b" * 40
 LEASE = "0" * 32

@@ -42,7 +42,8 @@ from tests.support import broker, postgres, repository
 from tests.support.postgres import free_port
 from tests.support.running_service import DrivenAttempt, RunningService
 from tests.support.waiting import wait_for
-from worker.messages import Batch, CaseEvent, FailureClass, Outcome, encode
+from worker.encoding import encode
+from worker.messages import Batch, CaseEvent, FailureClass, Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 BATCH = 500

@@ -12,7 +12,6 @@ WORKDIR /app
 COPY pyproject.toml uv.lock README.md LICENSE ./
 RUN uv sync --locked --no-dev --no-install-project --extra postgres
 COPY service service
-COPY gitaccess gitaccess
 COPY worker worker
 COPY alembic alembic
 RUN uv sync --locked --no-dev --extra postgres

@@ -15,7 +15,6 @@ WORKDIR /app
 COPY pyproject.toml uv.lock README.md LICENSE ./
 RUN uv sync --locked --no-dev --no-install-project
 COPY service service
-COPY gitaccess gitaccess
 COPY worker worker
 RUN uv sync --locked --no-dev
 

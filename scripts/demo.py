@@ -23,7 +23,8 @@ from service.tokens import Scope, path
 from service.up.death import bound_to_parent
 from service.up.lock import address
 from service.up.programs import healthy
-from worker.messages import Capabilities, RuntimeSpec, decode
+from worker.encoding import decode
+from worker.messages import Capabilities, RuntimeSpec
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / ".cache" / "demo"

@@ -20,6 +20,7 @@ from worker.client import Client
 from worker.confinement import Box, Holds, install_cache, make_box
 from worker.delivery import Delivery
 from worker.device_check import DeviceChecks
+from worker.encoding import encode
 from worker.environment import for_tests
 from worker.errors import AttemptError, InfrastructureFault, Stopped
 from worker.health import DeviceHealth
@@ -36,7 +37,6 @@ from worker.messages import (
     PhaseEvent,
     RuntimeSpec,
     UsageEvent,
-    encode,
 )
 from worker.output_log import OutputLog, Tee
 from worker.overlay import Overlay, make_overlay

@@ -9,10 +9,10 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from gitaccess.address import AddressRefused, resolve
 from worker.disk import full
 from worker.errors import EnvironmentFault, InfrastructureFault
 from worker.git import GitError, git
+from worker.gitaccess.address import AddressRefused, resolve
 from worker.messages import CellSpec
 from worker.mirror import Source, commit_in_mirror, mend
 from worker.tree_index import FILE, LINK, Entry, entries_of, submodules_of

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from worker.encoding import decode, encode
 from worker.messages import (
     Assignment,
     Batch,
@@ -18,8 +19,6 @@ from worker.messages import (
     Heartbeat,
     Registered,
     Registration,
-    decode,
-    encode,
 )
 
 T = TypeVar("T")

@@ -17,7 +17,8 @@ from pathlib import Path
 import structlog
 
 from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
-from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Event, decode, encode
+from worker.encoding import decode, encode
+from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Event
 from worker.spool import Spool, read, split
 
 log = structlog.get_logger()

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gitaccess.access import AccessFailed, Credential, lent, next_step
 from worker.errors import InfrastructureFault
+from worker.gitaccess.access import AccessFailed, Credential, lent, next_step
 from worker.process import run_kept
 
 _QUICK_S = 120.0

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gitaccess.access import Credential
-from gitaccess.address import AddressRefused, check
 from worker.disk import full
 from worker.errors import EnvironmentFault, InfrastructureFault
 from worker.git import GitError, fetch, git, succeeds
+from worker.gitaccess.access import Credential
+from worker.gitaccess.address import AddressRefused, check
 from worker.host_lock import locked
 
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

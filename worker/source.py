@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gitaccess.access import Credential
-from gitaccess.address import AddressRefused, check
 from worker.errors import EnvironmentFault
+from worker.gitaccess.access import Credential
+from worker.gitaccess.address import AddressRefused, check
 from worker.messages import Assignment
 from worker.mirror import Source
 from worker.output_log import OutputLog

@@ -20,7 +20,8 @@ from service.settings import Settings
 from service.states import CellState
 from service.workers import reaper
 from service.workers.views import live_after
-from worker.messages import Capabilities, RuntimeSpec, SuiteSpec, decode
+from worker.encoding import decode
+from worker.messages import Capabilities, RuntimeSpec, SuiteSpec
 
 log = structlog.get_logger()
 

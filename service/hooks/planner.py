@@ -23,7 +23,7 @@ from service.models import Job, Repository, Trigger
 from service.repositories.mirror import Mirror
 from service.settings import Settings
 from service.states import ENDED_JOB_STATES, JobState
-from worker.messages import decode
+from worker.encoding import decode
 
 log = structlog.get_logger()
 

@@ -19,7 +19,7 @@ from service.jobs import service as jobs
 from service.models import Cell, Delivery, HookSecret, Job, Repository, Trigger
 from service.settings import Settings
 from service.states import CellState, DeliveryState, JobState
-from worker.messages import decode, encode
+from worker.encoding import decode, encode
 
 VALID_SECRETS = 2
 """A repository's newest secrets that count: the new one, and the old one until the forge knows the new."""

@@ -23,7 +23,8 @@ from service.repositories.mirror import Mirror
 from service.results import artifacts, evidence
 from service.results.ingest import INSERT_CASES, case_row
 from service.states import AttemptState, CellState, JobState, Origin
-from worker.messages import Cause, RuntimeSpec, SuiteSpec, encode
+from worker.encoding import encode
+from worker.messages import Cause, RuntimeSpec, SuiteSpec
 
 ARTIFACT = "junit.xml"
 KIND = "import"

@@ -16,7 +16,8 @@ from service.jobs.planning import Plan
 from service.jobs.schemas import JobInput
 from service.models import Attempt, Cell, Job, Probe, Repository, Tree
 from service.states import AttemptState, CellState, JobState, Origin, move_cell
-from worker.messages import Verdict, encode
+from worker.encoding import encode
+from worker.messages import Verdict
 
 
 def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> Job:

@@ -17,7 +17,8 @@ from service.results.evidence import gpu_of
 from service.results.flaky import flaky_cells
 from service.schemas import Page
 from service.states import AttemptState, CellState, Origin
-from worker.messages import RuntimeSpec, Selection, Verdict, decode
+from worker.encoding import decode
+from worker.messages import RuntimeSpec, Selection, Verdict
 
 
 def list_jobs(session: Session, before: int | None = None, limit: int = 50) -> Page[JobOutput]:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from gitaccess.access import Credential
-from gitaccess.address import AddressRefused, Place, check
 from service import credentials
 from service.clock import now
 from service.credentials import SSH_KEY, TOKEN, CredentialUnusable
@@ -19,6 +17,8 @@ from service.outgoing.address import SETTING, Private, literal
 from service.repositories.schemas import CredentialInput, CredentialOutput
 from service.settings import Settings
 from service.states import CredentialKind
+from worker.gitaccess.access import Credential
+from worker.gitaccess.address import AddressRefused, Place, check
 from worker.messages import GitCredential
 
 FORMS = {CredentialKind.TOKEN: TOKEN, CredentialKind.SSH_KEY: SSH_KEY}

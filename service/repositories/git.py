@@ -9,8 +9,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from gitaccess.access import AccessFailed, Credential, lent, next_step
 from service.errors import RefRefused, UrlRefused
+from worker.gitaccess.access import AccessFailed, Credential, lent, next_step
 
 URL = re.compile(
     r"(https?|ssh|git|file)://[^-\s\0][^\s\0]*|[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9.][A-Za-z0-9.-]*:[^\s\0]+|/[^\0\n]*"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from gitaccess.access import Credential
 from service.errors import CommitUnreachable, MirrorFailed, ProbeRefused
 from service.repositories import git
+from worker.gitaccess.access import Credential
 
 MOST_CHANGED_BYTES = 256 * 1024
 """Of the names of what changed. All are held against every pattern of a tree, which is anybody's."""

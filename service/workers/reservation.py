@@ -18,7 +18,8 @@ from service.matrix.fit import fitting, misfit
 from service.models import Cell, Worker
 from service.settings import Settings
 from service.states import CellState
-from worker.messages import Capabilities, RuntimeSpec, SuiteSpec, decode
+from worker.encoding import decode
+from worker.messages import Capabilities, RuntimeSpec, SuiteSpec
 
 LOOKED_AT = 50
 """Waiting cells that one claim looks at. They are those due first, and one of them is all that a worker keeps for."""

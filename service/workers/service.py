@@ -24,6 +24,7 @@ from service.states import AttemptState, CellState, move_cell
 from service.workers import reaper, reservation
 from service.workers.enrolment import check_bound, check_contract
 from service.workers.reservation import Reservation
+from worker.encoding import decode, encode
 from worker.messages import (
     Assignment,
     Capabilities,
@@ -35,8 +36,6 @@ from worker.messages import (
     Registration,
     RuntimeSpec,
     SuiteSpec,
-    decode,
-    encode,
 )
 
 HEARTBEATS_A_LEASE = 3

@@ -10,7 +10,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 # The rooms whose every file has a line. Tests are named after what they test, and have none.
 ROOMS = (
-    "gitaccess/",
     "service/",
     "worker/",
     "library/",

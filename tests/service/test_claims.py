@@ -15,7 +15,8 @@ from tests.support import repository
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import PYTHON, GitRepository
 from tests.support.running_service import RunningService
-from worker.messages import CONTRACT, Capabilities, Device, Outcome, Registration, RuntimeSpec, encode
+from worker.encoding import encode
+from worker.messages import CONTRACT, Capabilities, Device, Outcome, Registration, RuntimeSpec
 
 __all__ = ["database_url"]
 

@@ -22,7 +22,8 @@ from service.models import HookSecret, Worker
 from tests.support import running_service
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
-from worker.messages import Batch, encode
+from worker.encoding import encode
+from worker.messages import Batch
 
 
 def worker(name: str) -> Worker:

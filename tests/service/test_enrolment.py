@@ -17,17 +17,8 @@ from service.clock import now
 from service.models import AccessToken, Worker
 from tests.support.repository import GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
-from worker.messages import (
-    CONTRACT,
-    Assignment,
-    Capabilities,
-    Claim,
-    Enrolment,
-    Heartbeat,
-    Registration,
-    decode,
-    encode,
-)
+from worker.encoding import decode, encode
+from worker.messages import CONTRACT, Assignment, Capabilities, Claim, Enrolment, Heartbeat, Registration
 
 
 class Enrolled:

@@ -12,6 +12,7 @@ from service.client.client import Client
 from service.client.evidence import export
 from tests.support.repository import GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
+from worker.encoding import encode
 from worker.messages import (
     AttemptEndedEvent,
     Batch,
@@ -26,7 +27,6 @@ from worker.messages import (
     ProcessEndedEvent,
     ProcessStartedEvent,
     UsageEvent,
-    encode,
 )
 
 

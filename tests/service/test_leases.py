@@ -15,7 +15,8 @@ from tests.support import running_service
 from tests.support.repository import PYTHON, GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
 from tests.support.waiting import wait_for
-from worker.messages import CONTRACT, AttemptEndedEvent, Capabilities, Cause, Outcome, Registration, encode
+from worker.encoding import encode
+from worker.messages import CONTRACT, AttemptEndedEvent, Capabilities, Cause, Outcome, Registration
 
 
 def lose(service: RunningService, attempt: DrivenAttempt) -> Any:

@@ -14,7 +14,8 @@ from tests.support.forge_server import TOKEN
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
 from tests.support.waiting import wait_for
-from worker.messages import CONTRACT, Capabilities, Registration, encode
+from worker.encoding import encode
+from worker.messages import CONTRACT, Capabilities, Registration
 
 pytestmark = pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
 

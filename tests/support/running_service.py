@@ -18,6 +18,7 @@ from service.database import Database
 from service.settings import Settings
 from tests.support.postgres import free_port
 from tests.support.waiting import wait_for
+from worker.encoding import decode, encode
 from worker.messages import (
     CONTRACT,
     Assignment,
@@ -37,8 +38,6 @@ from worker.messages import (
     ProcessEndedEvent,
     ProcessStartedEvent,
     Registration,
-    decode,
-    encode,
 )
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from worker.messages import AttemptEndedEvent, Batch, CellSpec, Event, RuntimeSpec, SuiteSpec, decode
+from worker.encoding import decode
+from worker.messages import AttemptEndedEvent, Batch, CellSpec, Event, RuntimeSpec, SuiteSpec
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 

@@ -16,7 +16,8 @@ from tests.support import broker
 from tests.support.nvml import Cards, card
 from tests.worker.support import PYTHON, Repository, StubService, wait_for
 from worker.devices import DevicePool
-from worker.messages import Assignment, Device, RuntimeSpec, SuiteSpec, encode
+from worker.encoding import encode
+from worker.messages import Assignment, Device, RuntimeSpec, SuiteSpec
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,8 @@ import pytest
 from tests.worker.support import Repository, StubService, wait_for
 from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
 from worker.delivery import Delivery, deliver_leftover
-from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Cause, Event, Outcome, encode
+from worker.encoding import encode
+from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Cause, Event, Outcome
 from worker.spool import Spool, read
 
 NEVER = threading.Event()

@@ -14,7 +14,8 @@ import pytest
 
 from tests.support import broker
 from tests.worker.support import PYTHON, Repository, StubService, is_alive, wait_for
-from worker.messages import Assignment, AttemptEndedEvent, Cause, RuntimeSpec, encode
+from worker.encoding import encode
+from worker.messages import Assignment, AttemptEndedEvent, Cause, RuntimeSpec
 
 ROOT = Path(__file__).parents[2]
 

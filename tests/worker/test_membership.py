@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from worker.client import Client
+from worker.encoding import encode
 from worker.membership import Membership
-from worker.messages import CONTRACT, Capabilities, CaseEvent, Outcome, Registration, encode
+from worker.messages import CONTRACT, Capabilities, CaseEvent, Outcome, Registration
 from worker.spool import Spool
 
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from gitaccess.access import AccessFailed, Credential, lent
-from gitaccess.address import check
 from tests.support import git_server, ssh_server
 from tests.support.git_server import GitServer
 from tests.support.ssh_server import SSHD
@@ -21,6 +19,8 @@ from tests.worker.support import Repository, wait_for
 from worker import git as worker_git
 from worker.checkout import check_out
 from worker.errors import InfrastructureFault
+from worker.gitaccess.access import AccessFailed, Credential, lent
+from worker.gitaccess.address import check
 from worker.messages import CellSpec
 from worker.mirror import Source
 
@@ -174,7 +174,7 @@ def test_while_git_runs_nobody_else_gets_the_token(repository: Repository, serve
         assert not [pid for pid, text in shown.items() if TOKEN.encode() in text]
         gate = gates.pop().decode().partition("=")[2]
         asked = subprocess.run(
-            [sys.executable, "-m", "gitaccess.askpass", f"Password for '{server.url}': "],
+            [sys.executable, "-m", "worker.gitaccess.askpass", f"Password for '{server.url}': "],
             env=os.environ | {"GITACCESS_SOCKET": gate}, capture_output=True, check=False,
         )  # fmt: skip
         assert (asked.returncode, asked.stdout) == (1, b"")
@@ -322,8 +322,8 @@ def test_an_agent_signs_for_its_git_alone(tmp_path: Path, key: str) -> None:
 
 HOLDER = """
 import os, sys, time
-from gitaccess.access import Credential, lent
-from gitaccess.address import check
+from worker.gitaccess.access import Credential, lent
+from worker.gitaccess.address import check
 with lent(Credential(check("ssh://git@h/x"), ssh_key=open(sys.argv[1]).read()), os.environ):
     print("lent", flush=True)
     time.sleep(300)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from gitaccess.gate import Gate
+from worker.gitaccess.gate import Gate
 
 _LIFETIME_S = 3600
 _ADDING_S = 30.0

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from gitaccess.address import AddressRefused, Place, check
-from gitaccess.agent import Agent, AgentFailed
-from gitaccess.askpass import SOCKET
-from gitaccess.gate import Gate
+from worker.gitaccess.address import AddressRefused, Place, check
+from worker.gitaccess.agent import Agent, AgentFailed
+from worker.gitaccess.askpass import SOCKET
+from worker.gitaccess.gate import Gate
 
 _HELPER = Path(__file__).with_name("askpass.py")
 _QUESTION = re.compile(r"(Username|Password) for '(.+)': ?\n?")
