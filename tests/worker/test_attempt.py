@@ -7,7 +7,6 @@ import dataclasses
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,6 @@ from worker.messages import (
     CaseEvent,
     Cause,
     EnvironmentEvent,
-    Phase,
-    PhaseEvent,
     ProcessEndedEvent,
     RuntimeSpec,
     SuiteSpec,
@@ -95,6 +92,12 @@ def host(service: StubService, shared_cache: Path, tmp_path: Path, uv: str) -> I
     client.close()
 
 
+@pytest.fixture
+def open_host(host: Host) -> Host:
+    """Without a sandbox, for tests that tell their test from within what they look at on this machine."""
+    return dataclasses.replace(host, holds=find_holds(host.settings.model_copy(update={"sandbox": "off"})))
+
+
 def run(host: Host, repository: Repository, **cell: Any) -> None:
     run_attempt(Assignment(5, 1, "lease", 30.0, repository.cell(**cell)), (), host)
 
@@ -131,7 +134,9 @@ def test_an_attempt_streams_every_step_and_case(host: Host, service: StubService
 def test_a_built_runtime_says_so_and_hands_its_log_on(host: Host, service: StubService, repository: Repository) -> None:
     """Without a host runtime that fits, uv builds one."""
     repository.commit(SUITE)
-    built = dataclasses.replace(host, hosts={}, tools=dataclasses.replace(host.tools, cache=host.folder / "cache"))
+    built = dataclasses.replace(
+        host, hosts={}, tools=dataclasses.replace(open_host.tools, cache=open_host.folder / "cache")
+    )
     (host.folder / "cache").mkdir(parents=True)
     run(built, repository, install=("./thing",))
     (environment,) = [event for event in service.events if isinstance(event, EnvironmentEvent)]
@@ -170,18 +175,22 @@ def test_a_failed_build_is_shared_by_the_cells_that_waited(
         assert len((tmp_path / "calls").read_text().split()) == calls
 
 
-def test_an_attempt_holds_its_runtime_and_lets_go(host: Host, service: StubService, repository: Repository) -> None:
+def test_an_attempt_holds_its_runtime_and_lets_go(
+    open_host: Host, service: StubService, repository: Repository
+) -> None:
     """Nobody can throw it away while the tests run."""
     marker = 'import fcntl, glob, os\n\ndef test_it():\n    (path,) = glob.glob(os.environ["HOMES"] + "/*.use")\n'
     code = "    try:\n        fcntl.flock(open(path), fcntl.LOCK_EX | fcntl.LOCK_NB)\n    except BlockingIOError:\n"
     repository.commit({"tests/test_it.py": f'{marker}{code}        return\n    raise AssertionError("it is free")\n'})
-    built = dataclasses.replace(host, hosts={}, tools=dataclasses.replace(host.tools, cache=host.folder / "cache"))
-    (host.folder / "cache").mkdir(parents=True)
-    suite = SuiteSpec("gate", ("tests",), env={"HOMES": str(host.folder / "cache" / "runtimes")})
+    built = dataclasses.replace(
+        open_host, hosts={}, tools=dataclasses.replace(open_host.tools, cache=open_host.folder / "cache")
+    )
+    (open_host.folder / "cache").mkdir(parents=True)
+    suite = SuiteSpec("gate", ("tests",), env={"HOMES": str(open_host.folder / "cache" / "runtimes")})
     run(built, repository, suite=suite)
     cases = [event.outcome for event in service.events if isinstance(event, CaseEvent)]
     assert cases == ["passed"], service.artifacts["log.txt"].decode()
-    use = Use(next((host.folder / "cache" / "runtimes").glob("*/ready.json")).parent)
+    use = Use(next((open_host.folder / "cache" / "runtimes").glob("*/ready.json")).parent)
     assert use.alone()
     use.release()
 
@@ -282,20 +291,6 @@ def test_a_probe_is_run_and_noted(host: Host, service: StubService, repository: 
     assert cases == {"test_good": "failed", "test_bad": "passed", "test_skipped": "skipped"}
     (environment,) = [event for event in service.events if isinstance(event, EnvironmentEvent)]
     assert environment.record["probe_digest"] == "1f2e"
-
-
-def test_a_warm_attempt_costs_little(host: Host, service: StubService, repository: Repository) -> None:
-    """Checkout, runtime and overlay of a warm cell together stay under a second."""
-    repository.commit(SUITE)
-    run(host, repository)
-    service.stored.clear()
-    began = time.monotonic()
-    thread = threading.Thread(target=run, args=(host, repository))
-    thread.start()
-    wait_for(lambda: PhaseEvent(Phase.RUNNING) in service.events, "the running phase")
-    seconds = time.monotonic() - began
-    thread.join()
-    assert seconds < 1.0
 
 
 BACKEND = """
@@ -466,10 +461,10 @@ def usage(service: StubService) -> Any:
 
 
 def test_what_a_cell_takes_of_its_card_is_told(
-    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The most memory of its own processes, and how busy the card was; the record of where it ran names the card."""
-    cards, here = on_card(tmp_path, monkeypatch, host)
+    cards, here = on_card(tmp_path, monkeypatch, open_host)
     tests = LEAK.format(path=str(cards.path)) + (
         "def test_1():\n"
         "    assert os.environ['CUDA_VISIBLE_DEVICES'].startswith('GPU-00000000-')\n"
@@ -489,10 +484,10 @@ def test_what_a_cell_takes_of_its_card_is_told(
 
 
 def test_a_card_that_fails_its_gate_runs_no_test(
-    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody took it while the runtime was built: the attempt is the machine's fault, the holder is named."""
-    cards, here = on_card(tmp_path, monkeypatch, host)
+    cards, here = on_card(tmp_path, monkeypatch, open_host)
     cards.set(0, processes=[[os.getpid(), 5000]])
     run_on_card(here, repository, "def test_1(): pass\n")
     assert ended(service).cause is Cause.INFRASTRUCTURE
@@ -503,10 +498,10 @@ def test_a_card_that_fails_its_gate_runs_no_test(
 
 
 def test_what_is_observed_on_a_card_that_breaks_counts_for_nothing(
-    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tests that fail then are not to blame: memory errors that came in the middle end the attempt as the machine's."""
-    cards, here = on_card(tmp_path, monkeypatch, host)
+    cards, here = on_card(tmp_path, monkeypatch, open_host)
     tests = LEAK.format(path=str(cards.path)) + "def test_1():\n    change(ecc=[3, 3])\n    assert False\n"
     run_on_card(here, repository, tests)
     assert ended(service).cause is Cause.INFRASTRUCTURE
@@ -515,10 +510,10 @@ def test_what_is_observed_on_a_card_that_breaks_counts_for_nothing(
 
 
 def test_a_programs_own_xid_is_noted_and_drains_nothing(
-    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A suite may crash on purpose."""
-    cards, here = on_card(tmp_path, monkeypatch, host)
+    cards, here = on_card(tmp_path, monkeypatch, open_host)
     stop = threading.Event()
     watch = XidWatch(cards.uuids, here.health.note_xid, stop)
     watch.start()
@@ -533,10 +528,14 @@ def test_a_programs_own_xid_is_noted_and_drains_nothing(
 
 
 def test_what_outlives_its_cell_on_a_card_is_named_and_ended(
-    host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_host: Host, service: StubService, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A grandchild whose keeper was killed holds the card's memory: the attempt says so, and it is gone."""
-    cards, here = on_card(tmp_path, monkeypatch, host)
+    """A grandchild whose keeper was killed holds the card's memory: the attempt says so, and it is gone.
+
+    On a kernel that gives no cgroup; with one it is ended before the look.
+    """
+    without = dataclasses.replace(open_host, holds=dataclasses.replace(open_host.holds, cgroups=None))
+    cards, here = on_card(tmp_path, monkeypatch, without)
     tests = LEAK.format(path=str(cards.path)) + (
         "import signal\n"
         "def test_1():\n"
