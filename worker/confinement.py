@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import structlog
 
+from worker import enrolment
 from worker.cgroup import Cgroups, Group, find_cgroups, memory_of_machine_mib
 from worker.limits import Limits
 from worker.process import FREE, Confinement
@@ -68,12 +69,12 @@ def find_holds(settings: Settings) -> Holds:
 
 
 def _hidden(settings: Settings) -> tuple[Path, ...]:
-    """What no test may see, wherever it lies: the token, all that the worker keeps, and what an embedded system or the
-    user has at home. Of the worker's cache an attempt is shown its own parts only."""
+    """What no test may see, wherever it lies: the token, the enrolment, all that the worker keeps, and what an embedded
+    system or the user has at home. Of the worker's cache an attempt is shown its own parts only."""
     home = Path.home()
     data = Path(os.environ.get("REPLAYBENCH_DATA_DIR") or home / ".local" / "share" / "replaybench")
     token = [settings.token_file.absolute()] if settings.token_file else []
-    return (*token, settings.cache_dir.absolute(), data.absolute(), home)
+    return (*token, enrolment.place().absolute(), settings.cache_dir.absolute(), data.absolute(), home)
 
 
 @dataclass(frozen=True)

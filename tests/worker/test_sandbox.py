@@ -87,6 +87,7 @@ def words(path):
     except OSError: return b""
 
 def test_token(): assert words({token!r}) == b""
+def test_enrolment(): assert words({enrolment!r}) == b""
 def test_spool(): assert not exists({spool!r})
 def test_other_attempts(): assert os.listdir({attempts!r}) == ["5"]
 def test_home(): assert not exists({home!r}) or "canary" not in os.listdir({home!r})
@@ -113,15 +114,19 @@ def test_what_is_the_workers_is_not_there(
     host: Host, service: StubService, settings: Settings, repository: Repository, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Token, spool, other attempts, home, data and the worker's own process; the system and the runtime can be read and
-    not written to."""
+    """Token, enrolment, spool, other attempts, home, data and the worker's own process; the system and the runtime can
+    be read and not written to."""
     home = tmp_path / "home"
     for place in (home, home / ".local/share/replaybench", host.spool, host.folder / "4"):
         place.mkdir(parents=True)
     (home / "canary").touch()
     monkeypatch.setenv("HOME", str(home))
+    kept = settings.token_file.with_name("worker.json")
+    kept.write_text("an enrolled worker's token\n")
+    monkeypatch.setenv("REPLAYBENCH_ENROLMENT_FILE", str(kept))
     source = HIDDEN.format(
         token=str(settings.token_file),
+        enrolment=str(kept),
         spool=str(host.spool),
         attempts=str(host.folder),
         home=str(home),
@@ -132,7 +137,7 @@ def test_what_is_the_workers_is_not_there(
     repository.commit({"tests/test_it.py": source})
     run(dataclasses.replace(host, holds=find_holds(settings)), repository)
     assert set(outcomes(service).values()) == {"passed"}, outcomes(service)
-    assert len(outcomes(service)) == 23
+    assert len(outcomes(service)) == 24
     (environment,) = [event for event in service.events if isinstance(event, EnvironmentEvent)]
     assert str(environment.record["sandbox"]).startswith("bubblewrap ")
     assert not Path("/tmp/written").exists()  # noqa: S108 - it was a private one
