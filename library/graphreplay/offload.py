@@ -49,7 +49,7 @@ def _pack(device: torch.device, stay: frozenset[int], tensor: torch.Tensor) -> t
         return tensor
     if tensor.untyped_storage().data_ptr() in stay:
         return tensor
-    span = tensor.as_strided((length,), (1,)).to("cpu")
+    span = tensor.as_strided((length,), (1,)).to("cpu", copy=True)
     shift = tensor.data_ptr() % _ALIGNMENT // tensor.element_size()
     return _Packed(span, tensor.shape, tensor.stride(), shift, device)
 

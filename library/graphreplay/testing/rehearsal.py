@@ -50,9 +50,14 @@ class HostRecorder(Recorder):
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self._holds_memory = False
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def in_pool(self) -> Iterator[None]:
         yield
 
     def on_device(self) -> AbstractContextManager[object]:
@@ -69,6 +74,7 @@ class HostRecorder(Recorder):
 
     def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
         again = Again(work)
+        self._holds_memory = True
         return again, again.result
 
 
