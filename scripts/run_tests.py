@@ -14,6 +14,9 @@ from check_reports import REPORTS, read, summary
 ROOT = Path(__file__).resolve().parent.parent
 APPLICATION = ("service", "worker", "system", "docs")
 NO_TESTS = 5
+# Most of the application's tests wait for processes. A file stays in one process, since its fixtures are dear. What is
+# long is heavy or counts on the machine being its own.
+IN_PARALLEL = {"quick": ("--numprocesses", "3", "--dist", "loadfile")}
 
 
 def main() -> int:
@@ -23,7 +26,8 @@ def main() -> int:
     for report in reports.values():
         report.unlink(missing_ok=True)
     folders = [f"tests/{folder}" for folder in APPLICATION if (ROOT / "tests" / folder).is_dir()]
-    codes = [_pytest(ROOT / ".venv/bin/python", folders, marker, reports["application"], more)]
+    parallel = IN_PARALLEL.get(name, ())
+    codes = [_pytest(ROOT / ".venv/bin/python", folders, marker, reports["application"], [*parallel, *more])]
     if (ROOT / "tests/library").is_dir():
         environment = subprocess.run([sys.executable, ROOT / "scripts/library_env.py"], cwd=ROOT, check=False)
         if environment.returncode:

@@ -64,6 +64,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         ({"used_mib": 20000}, "GPU 0 drained: 123771 of 143771 MiB are free, 90 % must be"),
         ({"processes": [[os.getpid(), 77]]}, f"(pid {os.getpid()}, 77 MiB)"),
     ],
+    ids=["lost", "mig", "compute-mode", "rows", "memory", "owner"],
 )
 def test_what_goes_by_itself_drains_a_card_for_as_long_as_it_lasts(
     machine: Machine, change: dict[str, Any], reason: str
