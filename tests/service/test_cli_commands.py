@@ -242,7 +242,7 @@ def test_what_cannot_be_imported_says_why(
     report = str(tmp_path / "report.xml")
     for arguments, said in (
         ((report, *RUN_ELSEWHERE), "the root is <html>"),
-        ((str(tmp_path / "none.xml"), *RUN_ELSEWHERE), "none.xml"),
+        ((str(tmp_path / "none.xml"), *RUN_ELSEWHERE), "No such file"),
         ((report, *RUN_ELSEWHERE[:-1], "a/b"), "--suite 'a/b'"),
         ((report, *RUN_ELSEWHERE[2:]), "--repository"),
     ):

@@ -135,7 +135,7 @@ def test_a_built_runtime_says_so_and_hands_its_log_on(host: Host, service: StubS
     """Without a host runtime that fits, uv builds one."""
     repository.commit(SUITE)
     built = dataclasses.replace(
-        host, hosts={}, tools=dataclasses.replace(open_host.tools, cache=open_host.folder / "cache")
+        host, hosts={}, tools=dataclasses.replace(host.tools, cache=host.folder / "cache")
     )
     (host.folder / "cache").mkdir(parents=True)
     run(built, repository, install=("./thing",))
