@@ -45,8 +45,8 @@ class Assignment(NamedTuple):
 def assign(
     scores: torch.Tensor, overlaps: torch.Tensor, inside: torch.Tensor, classes: torch.Tensor, present: torch.Tensor
 ) -> Assignment:
-    """Each object takes the anchors inside of it that are best aligned, score^0.5 times overlap^6, at most 10; an anchor
-    taken by several objects stays with the one it overlaps most.
+    """Each object takes the anchors inside of it that are best aligned, score^0.5 times overlap^6, at most 10; an
+    anchor taken by several objects stays with the one it overlaps most.
 
     Alignments are scaled so that an object's best anchor has the object's largest overlap (section 3.2 of the paper).
 

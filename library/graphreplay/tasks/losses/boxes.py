@@ -73,8 +73,8 @@ def _aspect(boxes: torch.Tensor) -> torch.Tensor:
 
 
 def side_loss(sides: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Distribution focal loss (arXiv 2006.04388, equation 6): the cross-entropy of each side's distribution with the two
-    bins around the true distance, weighted by how near they are; the mean of the four sides.
+    """Distribution focal loss (arXiv 2006.04388, equation 6): the cross-entropy of each side's distribution with the
+    two bins around the true distance, weighted by how near they are; the mean of the four sides.
 
     Args:
         sides: (B, 4 bins, A) logits.

@@ -25,8 +25,8 @@ def within(boxes: torch.Tensor, height: int, width: int) -> torch.Tensor:
 def mask_loss(
     coefficients: torch.Tensor, prototypes: torch.Tensor, masks: torch.Tensor, boxes: torch.Tensor, found: Assignment
 ) -> torch.Tensor:
-    """Binary cross-entropy of the masks of all anchors that answer for an object, inside of the object's box and divided
-    by its area; the mean over those anchors, 0 without any.
+    """Binary cross-entropy of the masks of all anchors that answer for an object, inside of the object's box and
+    divided by its area; the mean over those anchors, 0 without any.
 
     A mask is computed for every candidate of every place, so that no shape depends on the assignment.
 

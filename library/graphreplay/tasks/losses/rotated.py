@@ -1,5 +1,8 @@
-"""Rotated boxes (..., 5): centre x, centre y, width, height in pixels, and the angle of the width's axis from x towards y
-in radians; decoding, and overlap as that of Gaussians."""
+"""Rotated boxes: decoding, and overlap as that of Gaussians.
+
+A box (..., 5) is centre x, centre y, width, height in pixels, and the angle of the width's axis from x towards y in
+radians.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def decode_angles(angles: torch.Tensor) -> torch.Tensor:
 
 
 def decode_rotated(sides: torch.Tensor, angles: torch.Tensor, anchors: Anchors) -> torch.Tensor:
-    """Logits of sides (B, 4 bins, A), which are along the box's own axes, and raw angles (B, 1, A) to boxes (B, A, 5)."""
+    """Logits of sides (B, 4 bins, A), along the box's own axes, and raw angles (B, 1, A) to boxes (B, A, 5)."""
     low, high = (distances(sides) * anchors.strides[:, None]).chunk(2, -1)
     turn = decode_angles(angles)
     centres = anchors.points + turned((high - low) / 2, turn)
