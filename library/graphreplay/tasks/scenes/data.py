@@ -106,9 +106,12 @@ class SceneData(LightningDataModule):
             ("batch_size", batch_size, 1),
             ("train_scenes", train_scenes, 1),
             ("val_scenes", val_scenes, 0),
+            ("seed", seed, 0),
             ("workers", workers, 0),
         ):
             _require_whole(name, value, least)
+        if pin_memory not in (True, False, None):
+            raise OptionError(f"pin_memory={pin_memory!r} must be True, False or None")
         self.task = task
         self.batch_size = batch_size
         self.sizes = _checked_sizes(sizes)
@@ -141,13 +144,18 @@ def _require_whole(name: str, value: object, least: int) -> None:
         raise OptionError(f"{name}={value!r} must be a whole number of at least {least}")
 
 
-def _checked_sizes(sizes: Sequence[Size]) -> tuple[Size, ...]:
-    checked = tuple((height, width) for height, width in sizes)
-    if not checked:
-        raise OptionError("sizes=() names no size; give at least one (height, width)")
-    for size in checked:
-        for side in size:
-            _require_whole("sizes", side, _STEP)
-            if side % _STEP:
-                raise OptionError(f"sizes holds {size}; height and width must be multiples of {_STEP}")
-    return checked
+def _checked_sizes(sizes: object) -> tuple[Size, ...]:
+    if not isinstance(sizes, Sequence):
+        raise OptionError(f"sizes={sizes!r} must be a sequence of pairs (height, width)")
+    if not sizes:
+        raise OptionError(f"sizes={sizes!r} names no size; give at least one (height, width)")
+    return tuple(_checked_size(size) for size in sizes)
+
+
+def _checked_size(size: object) -> Size:
+    if not isinstance(size, Sequence) or len(size) != 2:
+        raise OptionError(f"sizes holds {size!r}; give pairs (height, width)")
+    height, width = size
+    if not all(isinstance(side, int) and side > 0 and side % _STEP == 0 for side in (height, width)):
+        raise OptionError(f"sizes holds {size!r}; height and width must be multiples of {_STEP}")
+    return height, width
