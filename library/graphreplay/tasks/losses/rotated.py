@@ -65,9 +65,10 @@ def probabilistic_iou(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     a, b, c = a1 + a2, b1 + b2, c1 + c2
     dx, dy = (left[..., :2] - right[..., :2]).unbind(-1)
     whole = (a * b - c * c).clamp(min=_EPS)
-    parts = _determinant(left) * _determinant(right)
+    # The root of the product of both determinants, each (area / 12)^2.
+    parts = left[..., 2:4].prod(-1) * right[..., 2:4].prod(-1) / 144
     apart = (a * dy * dy + b * dx * dx - 2 * c * dx * dy) / whole / 4
-    unlike = (whole / (4 * parts.sqrt() + _EPS) + _EPS).log() / 2
+    unlike = (whole / (4 * parts + _EPS) + _EPS).log() / 2
     distance = (apart + unlike).clamp(_EPS, 100.0)
     # The square root's slope at 0 is infinite.
     return 1 - (1 - (-distance).exp() + _EPS).sqrt()
@@ -78,8 +79,3 @@ def _covariance(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.
     along, across = (boxes[..., 2:4].square() / 12).unbind(-1)
     cos, sin = boxes[..., 4].cos(), boxes[..., 4].sin()
     return along * cos**2 + across * sin**2, along * sin**2 + across * cos**2, (along - across) * cos * sin
-
-
-def _determinant(boxes: torch.Tensor) -> torch.Tensor:
-    """Of the covariance: the square of (area / 12)."""
-    return (boxes[..., 2:4].square() / 12).prod(-1)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import nn
 
 from graphreplay.callback import ReplayCallback
@@ -56,7 +57,8 @@ class TaskModule(LightningModule):
 
     def forward(self, images: torch.Tensor) -> list[Predictions]:
         """What the average of the weights finds in images (B, 3, H, W)."""
-        return self.predictions(self.average(images), tuple(images.shape[2:]))
+        height, width = images.shape[2:]
+        return self.predictions(self.average(images), (height, width))
 
     def note(self, loss: Loss) -> None:
         """Keep of a batch's loss what is looked at later."""
@@ -86,7 +88,7 @@ class TaskModule(LightningModule):
     def on_validation_epoch_end(self) -> None:
         self.log_dict({f"val/{name}": value for name, value in self._metric.compute().items()})
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = optimizer_of(self.network, self.options)
         share = warmup_cosine(self.options.warmup_steps, self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)

@@ -71,7 +71,10 @@ class PoseModule(TaskModule):
         return predictions.poses(maps, size)
 
     def note(self, loss: Loss) -> None:
-        self._finite = loss.finite if self._finite is None else self._finite & loss.finite
+        if self._finite is None or loss.finite is None:
+            self._finite = loss.finite
+        else:
+            self._finite = self._finite & loss.finite
 
     def on_before_optimizer_step(self, _: torch.optim.Optimizer) -> None:
         """The end of a window.
