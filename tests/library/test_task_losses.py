@@ -269,7 +269,7 @@ def test_keypoint_losses_by_hand() -> None:
 
 
 def test_residuals_are_most_likely_where_the_scale_is_their_mean() -> None:
-    """What makes the scale an uncertainty: for residuals r, the best scale of a Laplace distribution is the mean |r|."""
+    """What makes the scale an uncertainty: the best scale of a Laplace distribution is the mean of |r|."""
     area = torch.tensor(1.0)
     residuals = torch.tensor([0.1, 0.2, 0.6]).view(3, 1, 1).expand(3, 1, 2)
     scales = torch.linspace(0.05, 0.9, 171)

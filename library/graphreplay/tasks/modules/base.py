@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
@@ -15,6 +16,7 @@ from graphreplay.callback import ReplayCallback
 from graphreplay.report import Report
 from graphreplay.tasks.batch import Batch, Predictions
 from graphreplay.tasks.losses import Loss
+from graphreplay.tasks.metrics import MeanAveragePrecision
 from graphreplay.tasks.modules.average import average_of, follow
 from graphreplay.tasks.modules.optimizers import optimizer_of
 from graphreplay.tasks.modules.options import FitOptions
@@ -24,21 +26,25 @@ from graphreplay.tasks.modules.schedule import warmup_cosine
 class TaskModule(LightningModule):
     """Trains a task's network on `Batch`es, and validates the average of its weights.
 
-    Logs `train/loss`, the mean of an epoch, and `val/map50` and `val/map`: mean average precision at an overlap of 0.5,
-    and over 0.5 to 0.95. The network gives raw maps; the loss is outside of it, and is never replayed.
+    Logs `train/loss`, the mean of an epoch, and `val/map50` and `val/map`: mean average precision at a similarity of
+    0.5, and over 0.5 to 0.95. The network gives raw maps; the loss is outside of it, and is never replayed.
 
     Args:
         network: The network.
         options: See `FitOptions`.
     """
 
+    # Which of an object's shapes validation compares.
+    kind: ClassVar[str]
+
     def __init__(self, network: nn.Module, options: FitOptions) -> None:
         super().__init__()
+        self.save_hyperparameters(asdict(options))
         self.options = options
         self.network = network
         self.average = average_of(network)
-        self._metric: Any = None
-        self._averaged = 0
+        self._precision = MeanAveragePrecision(self.kind)
+        self._updates = 0
         self._replaying: ReplayCallback | None = None
 
     def loss(self, maps: Any, batch: Batch) -> Loss:
@@ -49,16 +55,14 @@ class TaskModule(LightningModule):
         """The objects of each image, of `size` (height, width), in what the network gives."""
         raise NotImplementedError
 
-    def train(self, mode: bool = True) -> TaskModule:
-        """As ever, but for the average, which is never trained."""
-        super().train(mode)
-        self.average.eval()
-        return self
-
     def forward(self, images: torch.Tensor) -> list[Predictions]:
         """What the average of the weights finds in images (B, 3, H, W)."""
         height, width = images.shape[2:]
-        return self.predictions(self.average(images), (height, width))
+        training = self.average.training
+        # Its norms take no statistics of what it is shown. Not for good: Lightning warns where a fit begins so.
+        maps = self.average.eval()(images)
+        self.average.train(training)
+        return self.predictions(maps, (height, width))
 
     def note(self, loss: Loss) -> None:
         """Keep of a batch's loss what is looked at later."""
@@ -69,27 +73,32 @@ class TaskModule(LightningModule):
         self.log("train/loss", loss.total.detach(), on_step=False, on_epoch=True, batch_size=len(batch.images))
         return loss.total
 
-    def on_train_start(self) -> None:
-        """Take up a resumed fit."""
-        self._averaged = self.trainer.global_step
+    def _follow(self, *_: Any) -> None:
+        """After an optimizer step, and before any callback may save a checkpoint, move the average.
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        """After an optimizer step, and not within a window, move the average."""
-        if self.trainer.global_step != self._averaged:
-            self._averaged = self.trainer.global_step
-            follow(self.average, self.network, self.options.ema_decay, self._averaged)
+        A step that the GradScaler skips does not count.
+        """
+        self._updates += 1
+        follow(self.average, self.network, self.options.ema_decay, self._updates)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["average_updates"] = self._updates
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._updates = checkpoint["average_updates"]
 
     def validation_step(self, batch: Batch, _: int) -> None:
-        self._metric.update(self(batch.images), batch)
+        self._precision.update(self(batch.images), batch)
 
     def on_validation_epoch_start(self) -> None:
-        self._metric.reset()
+        self._precision.reset()
 
     def on_validation_epoch_end(self) -> None:
-        self.log_dict({f"val/{name}": value for name, value in self._metric.compute().items()})
+        self.log_dict({f"val/{name}": value for name, value in self._precision.compute().items()})
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = optimizer_of(self.network, self.options)
+        optimizer.register_step_post_hook(self._follow)
         share = warmup_cosine(self.options.warmup_steps, self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

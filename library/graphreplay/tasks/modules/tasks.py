@@ -35,6 +35,8 @@ class DetectionModule(TaskModule):
         OptionError: An option is wrong.
     """
 
+    kind = "boxes"
+
     def __init__(self, **options: Any) -> None:
         fit = _without_mask_heads(options)
         super().__init__(DetectionNetwork(CLASSES, fit.width), fit)
@@ -58,6 +60,8 @@ class PoseModule(TaskModule):
     Raises:
         OptionError: An option is wrong.
     """
+
+    kind = "keypoints"
 
     def __init__(self, **options: Any) -> None:
         fit = _without_mask_heads(options)
@@ -100,6 +104,8 @@ class OrientedModule(TaskModule):
         OptionError: An option is wrong.
     """
 
+    kind = "rotated"
+
     def __init__(self, **options: Any) -> None:
         fit = _without_mask_heads(options)
         super().__init__(OrientedNetwork(CLASSES, fit.width), fit)
@@ -120,6 +126,8 @@ class SegmentationModule(TaskModule):
     Raises:
         OptionError: An option is wrong.
     """
+
+    kind = "masks"
 
     def __init__(self, **options: Any) -> None:
         fit = FitOptions.from_keywords(options)

@@ -156,6 +156,7 @@ class SegmentationNetwork(DetectionNetwork):
     def forward(self, images: torch.Tensor) -> SegmentationMaps:  # type: ignore[override]
         features = self.trunk(images)
         sides, classes = self.sides(features), self.classes(features)
-        # Called last: autograd then takes their gradients first, before those of the other heads, replayed or not.
+        # Called last, so that autograd goes through them first: it then adds their two gradients of level 3 to each
+        # other before it adds those of the other parts, which is the order that a replay of them has.
         coefficients, prototypes = self.mask_heads(*features)
         return SegmentationMaps(sides, classes, coefficients, prototypes)

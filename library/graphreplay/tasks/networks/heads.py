@@ -72,7 +72,4 @@ class MaskHeads(nn.Module):
         self, level3: torch.Tensor, level4: torch.Tensor, level5: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Coefficients (B, prototypes, A) and prototypes (B, prototypes, H / 4, W / 4)."""
-        # The view is one node of the graph of gradients: there the two parts' gradients of level 3 are summed, before
-        # those of others join them. Replayed alone, these heads give their sum too, so natively the order must be this.
-        level3 = level3.view_as(level3)
         return self.coefficients((level3, level4, level5)), self.prototypes(level3)
