@@ -87,9 +87,9 @@ def test_assignment_is_that_of_the_paper(seed: int) -> None:
 
 def test_candidates_that_are_kept_are_the_positive_anchors() -> None:
     found = assigned(scene_batch("detection", 8))
-    kept = torch.zeros_like(found.positive, dtype=torch.int64)
-    kept.scatter_add_(1, found.candidates.flatten(1), found.kept.flatten(1).long())
-    assert torch.equal(kept, found.positive.long())
+    assert torch.equal((found.picks & found.kept[..., None]).sum((1, 2)), found.positive.long())
+    assert (found.picks.sum(3) == 1).all()
+    assert found.picks.sum(2).max() == 1
 
 
 def assigned(batch: Batch) -> Assignment:
@@ -108,7 +108,7 @@ def test_every_object_has_an_anchor_even_where_nothing_overlaps() -> None:
     nothing = torch.zeros(1, 2, len(at.points))
     found = assign(torch.rand(1, 3, len(at.points)), nothing, near, torch.tensor([[0, 2]]), torch.ones(1, 2).bool())
     assert found.kept.any(-1).all()
-    assert near.gather(2, found.candidates)[found.kept].all()
+    assert (near[:, :, None] | ~found.picks).all(3)[found.kept].all()
     assert (found.alignment == 0).all()
 
 
@@ -288,7 +288,7 @@ def test_mask_loss_by_hand() -> None:
         torch.tensor([[True, True, False]]),
         torch.zeros(1, 3, dtype=torch.int64),
         torch.ones(1, 3),
-        torch.tensor([[[0, 1, 2]]]),
+        torch.eye(3, dtype=torch.bool)[None, None],
         torch.tensor([[[True, True, False]]]),
     )
     each = []
@@ -391,16 +391,16 @@ def test_losses_and_networks_read_nothing_back_and_sum_in_a_fixed_order(task: st
     seen = Operations()
     with seen:
         TASKS[task].loss(network(batch.images), batch).total.backward()
-    # The masks' coefficients are gathered, each by one reader: see `mask_loss`.
-    forbidden = _FORBIDDEN - {"scatter_add"} if task == "segmentation" else _FORBIDDEN
     assert "convolution_backward" in seen.names
-    assert seen.names & forbidden == set()
+    assert seen.names & _FORBIDDEN == set()
 
 
+# The backward of `prod` reads a value on a GPU, though not while it is watched like this.
 _FORBIDDEN = {
     *("_local_scalar_dense", "nonzero", "masked_select", "index", "index_put", "_index_put_impl", "unique2", "item"),
     *("is_nonzero", "equal", "scatter_add", "index_add", "scatter_reduce", "cumsum", "kthvalue", "median", "histc"),
     *("upsample_nearest2d_backward", "upsample_bilinear2d_backward", "bincount", "repeat_interleave", "put"),
+    *("scatter", "prod"),
 }
 
 

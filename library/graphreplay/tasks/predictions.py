@@ -95,7 +95,7 @@ def _suppressed(
     rivals = (same & (overlap(left[:, :, None], left[:, None]) > most)).triu(1)
     keep = _greedy(rivals) & (best.values > LEAST_SCORE)
     rows = zip(best.values, kinds, best.indices, keep, strict=True)
-    return [tuple(part[kept][:MOST] for part in parts) for *parts, kept in rows]  # type: ignore[misc]
+    return [tuple(part[kept][:MOST] for part in parts) for *parts, kept in rows]
 
 
 def _greedy(rivals: torch.Tensor) -> torch.Tensor:

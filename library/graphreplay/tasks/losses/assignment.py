@@ -20,14 +20,14 @@ class Assignment(NamedTuple):
         positive: (B, A) bool: anchors that answer for an object.
         owner: (B, A) int64: that object's place; 0 where there is none.
         alignment: (B, A): the score each anchor should give, 0 to 1; 0 where it answers for nothing.
-        candidates: (B, M, k) int64: the anchors that each place chose from, all different within a place.
+        picks: (B, M, k, A) bool: for each place the anchors it chose from, a single True each, all different.
         kept: (B, M, k) bool: which of those answer for it. Each positive anchor is kept by one place exactly.
     """
 
     positive: torch.Tensor
     owner: torch.Tensor
     alignment: torch.Tensor
-    candidates: torch.Tensor
+    picks: torch.Tensor
     kept: torch.Tensor
 
     def of_owner(self, values: torch.Tensor) -> torch.Tensor:
@@ -61,33 +61,19 @@ def assign(
     metric = own.pow(SCORE_POWER) * overlaps.pow(OVERLAP_POWER)
     allowed = inside & present[:, :, None]
     best = metric.masked_fill(~allowed, -1.0).topk(min(CANDIDATES, metric.size(2)), 2)
-    chosen = torch.zeros_like(allowed).scatter(2, best.indices, best.values >= 0)
+    # By comparison and not by scatter, which in torch's deterministic mode copies from the host and waits for it.
+    picks = best.indices[..., None] == torch.arange(metric.size(2), device=metric.device)
+    valid = best.values >= 0
+    chosen = (picks & valid[..., None]).any(2)
     owner = overlaps.masked_fill(~chosen, -1.0).argmax(1)
-    positive = chosen.any(1)
-    kept = (best.values >= 0) & (_of(owner, best.indices) == _places(owner, best.indices))
-    return Assignment(
-        positive, owner, _alignment(metric, overlaps, owner, positive, best.indices, kept), best.indices, kept
-    )
+    places = torch.arange(metric.size(1), device=metric.device)[:, None]
+    mine = chosen & (owner[:, None] == places)
+    alignment = _alignment(metric, overlaps, mine)
+    return Assignment(chosen.any(1), owner, alignment, picks, (picks & mine[:, :, None]).any(3))
 
 
-def _of(owner: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
-    """The owner of each candidate: (B, A) and (B, M, k) to (B, M, k)."""
-    return owner.gather(1, candidates.flatten(1)).view_as(candidates)
-
-
-def _places(owner: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
-    return torch.arange(candidates.size(1), device=owner.device)[:, None]
-
-
-def _alignment(
-    metric: torch.Tensor,
-    overlaps: torch.Tensor,
-    owner: torch.Tensor,
-    positive: torch.Tensor,
-    candidates: torch.Tensor,
-    kept: torch.Tensor,
-) -> torch.Tensor:
-    largest = metric.gather(2, candidates).mul(kept).amax(2, keepdim=True)
-    widest = overlaps.gather(2, candidates).mul(kept).amax(2, keepdim=True)
-    scaled = metric / largest.clamp(min=_TINY) * widest
-    return scaled.gather(1, owner[:, None]).squeeze(1) * positive
+def _alignment(metric: torch.Tensor, overlaps: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
+    """Of each anchor, (B, A), from what each place has, all (B, M, A)."""
+    largest = (metric * mine).amax(2, keepdim=True).clamp(min=_TINY)
+    widest = (overlaps * mine).amax(2, keepdim=True)
+    return (metric / largest * widest * mine).sum(1)

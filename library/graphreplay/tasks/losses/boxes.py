@@ -39,15 +39,16 @@ def inside(boxes: torch.Tensor, anchors: Anchors, smallest: float) -> torch.Tens
 
 def iou(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     """Intersection over union of boxes (..., 4), which may broadcast: (...), 0 to 1."""
-    return _intersection_and_union(left, right)[2]
-
-
-def _intersection_and_union(left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     low, high = torch.maximum(left[..., :2], right[..., :2]), torch.minimum(left[..., 2:], right[..., 2:])
-    common = (high - low).clamp(min=0).prod(-1)
-    areas = (left[..., 2:] - left[..., :2]).prod(-1) + (right[..., 2:] - right[..., :2]).prod(-1)
-    union = areas - common + _EPS
-    return common, union, common / union
+    common = product((high - low).clamp(min=0))
+    areas = product(left[..., 2:] - left[..., :2]) + product(right[..., 2:] - right[..., :2])
+    return common / (areas - common + _EPS)
+
+
+def product(sides: torch.Tensor) -> torch.Tensor:
+    """(..., 2) to (...). The backward of `Tensor.prod` asks the GPU whether there are zeros, and waits."""
+    one, other = sides.unbind(-1)
+    return one * other
 
 
 def complete_iou(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

@@ -37,10 +37,9 @@ def mask_loss(
         boxes: (B, M, 4) in pixels of the image.
         found: Of these objects to these anchors.
     """
-    places, count = found.candidates.shape[1:]
-    # An anchor is kept by one place, and what the others send back to it is 0: no sum of several that have an order.
-    chosen = found.candidates.flatten(1)[:, None].expand(-1, coefficients.size(1), -1)
-    logits = mask_logits(coefficients.gather(2, chosen).transpose(1, 2), prototypes).unflatten(1, (places, count))
+    # By a product and not by `gather`: its backward scatters, see `assign`.
+    chosen = torch.bmm(found.picks.flatten(1, 2).to(coefficients.dtype), coefficients.transpose(1, 2))
+    logits = mask_logits(chosen, prototypes).unflatten(1, found.kept.shape[1:])
     truth = masks.to(logits.dtype)[:, :, None].expand_as(logits)
     crop = within(boxes, *prototypes.shape[2:])
     entropy = functional.binary_cross_entropy_with_logits(logits, truth, reduction="none") * crop[:, :, None]

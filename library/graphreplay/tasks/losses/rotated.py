@@ -11,7 +11,7 @@ import math
 import torch
 
 from graphreplay.tasks.anchors import Anchors
-from graphreplay.tasks.losses.boxes import distances
+from graphreplay.tasks.losses.boxes import distances, product
 
 _EPS = 1e-7
 
@@ -66,7 +66,7 @@ def probabilistic_iou(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     dx, dy = (left[..., :2] - right[..., :2]).unbind(-1)
     whole = (a * b - c * c).clamp(min=_EPS)
     # The root of the product of both determinants, each (area / 12)^2.
-    parts = left[..., 2:4].prod(-1) * right[..., 2:4].prod(-1) / 144
+    parts = product(left[..., 2:4]) * product(right[..., 2:4]) / 144
     apart = (a * dy * dy + b * dx * dx - 2 * c * dx * dy) / whole / 4
     unlike = (whole / (4 * parts + _EPS) + _EPS).log() / 2
     distance = (apart + unlike).clamp(_EPS, 100.0)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from graphreplay.tasks.anchors import Anchors, anchors
 from graphreplay.tasks.batch import Batch
 from graphreplay.tasks.losses.assignment import Assignment, assign
-from graphreplay.tasks.losses.boxes import complete_iou, decode, inside, iou, side_loss
+from graphreplay.tasks.losses.boxes import complete_iou, decode, inside, iou, product, side_loss
 from graphreplay.tasks.losses.keypoints import decode_keypoints, decode_scales, residual_loss, similarity_loss
 from graphreplay.tasks.losses.masks import mask_loss
 from graphreplay.tasks.losses.rotated import decode_rotated, inside_rotated, probabilistic_iou, reach
@@ -72,7 +72,7 @@ def pose_loss(maps: PoseMaps, batch: Batch) -> Loss:
         points = decode_keypoints(maps.keypoints.float(), found.anchors)
         targets = found.assignment.of_owner(batch.keypoints)
         corner, opposite = found.assignment.of_owner(batch.boxes).chunk(2, -1)
-        area = (opposite - corner).prod(-1).clamp(min=_SMALLEST)
+        area = product(opposite - corner).clamp(min=_SMALLEST)
         residual = residual_loss(points, decode_scales(maps.scales.float()), targets[..., :2], area)
         similarity = similarity_loss(points, targets[..., :2], area)
         visible = targets[..., 2]
