@@ -11,7 +11,7 @@ from torch import nn
 from graphreplay.tasks.batch import CLASSES, KEYPOINTS, Batch
 from graphreplay.tasks.losses import Loss, detection_loss, oriented_loss, pose_loss, segmentation_loss
 from graphreplay.tasks.modules import DetectionModule, OrientedModule, PoseModule, SegmentationModule
-from graphreplay.tasks.networks import DetectionNetwork, OrientedNetwork, PoseNetwork, SegmentationNetwork
+from graphreplay.tasks.networks import BINS, DetectionNetwork, OrientedNetwork, PoseNetwork, SegmentationNetwork
 from graphreplay.tasks.scenes import SceneData
 
 MODULES: dict[str, Any] = {
@@ -53,3 +53,9 @@ def random_maps(task: str, batch: Batch, seed: int = 0) -> Any:
     maps = TASKS[task].network().eval()(batch.images)
     random = torch.Generator().manual_seed(seed)
     return type(maps)(*(torch.randn(one.shape, generator=random).requires_grad_() for one in maps))
+
+
+def exact_sides(aims: torch.Tensor) -> torch.Tensor:
+    """Logits (1, 4 BINS, A) whose expectation is `aims` (A, 4)."""
+    shares = (1 - (aims[..., None] - torch.arange(BINS)).abs()).clamp(min=1e-30)
+    return shares.log().permute(1, 2, 0).flatten(0, 1)[None]

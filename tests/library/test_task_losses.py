@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from task_cases import TASKS, emptied, random_maps, scene_batch
+from task_cases import TASKS, emptied, exact_sides, random_maps, scene_batch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphreplay.tasks.anchors import anchors
@@ -241,12 +241,6 @@ def test_a_rotated_box_is_found_again_from_its_sides() -> None:
         decoded = decode_rotated(sides, raw, at)[0]
         assert near.sum() > 5
         torch.testing.assert_close(decoded[near], box[near], atol=2e-3, rtol=0)
-
-
-def exact_sides(aims: torch.Tensor) -> torch.Tensor:
-    """Logits (1, 4 BINS, A) whose expectation is `aims` (A, 4)."""
-    shares = (1 - (aims[..., None] - torch.arange(BINS)).abs()).clamp(min=1e-30)
-    return shares.log().permute(1, 2, 0).flatten(0, 1)[None]
 
 
 def test_angles_cover_half_a_turn() -> None:
