@@ -20,7 +20,7 @@ from graphreplay.tasks.scenes.scene import GAP, LONGEST, MOST, OVERHANG, SHORTES
 from graphreplay.tasks.scenes.shapes import GRAIN
 
 # What scenes 0 to 7 of seed 3 are, at three sizes: pixels and labels. It may change with the drawing alone.
-DIGEST = "c640e6737dcfc2253fd6fd88b12800dd801b3317adea0b839efd659e0252c11e"
+DIGEST = "63c0f4039a82434013fd9adce91c68a8c6d50d8d28dec5fc57f73e0e14b0b581"
 SIZES = ((96, 96), (128, 96), (64, 160))
 
 
@@ -111,8 +111,8 @@ def test_rotated_boxes_surround_the_shape_and_its_ends_touch_them(scenes: list[S
         ends = torch.stack([front, back]) @ torch.tensor([math.cos(angle), math.sin(angle)])
         assert ends.abs().tolist() == pytest.approx([width / 2] * 2, abs=1 / GRAIN)
         if within(scene, place):
-            # A bar and an oval reach the long sides too, and so do the back corners of a wedge.
-            assert across.abs().max() >= height / 2 - 1
+            # Bars and ovals reach the long sides too, and so do the back corners of a wedge, whose tips hold no centre.
+            assert across.abs().max() >= height / 2 - 1.5
 
 
 def within(scene: Scene, place: int) -> bool:
