@@ -34,6 +34,7 @@ class Cure:
 
 
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
+MEMORY = "test_replay_memory.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
 LAYOUTS, BITS, MUSGD, FALLBACK = (
     "test_replay_layouts.py",
@@ -132,6 +133,37 @@ CURES = (
         "pytorch#180090",
         (Edit("recording.py", "held.detach().requires_grad_() for name, held", "held for name, held"),),
         gpu=(f"{CHANGES}::test_losses_that_stay_alive_do_not_stop_later_recordings",),
+    ),
+    Cure(
+        "warm-up uses the idle memory of the pool",
+        "pytorch#188150, #119640",
+        (
+            Edit(
+                "capture.py",
+                "        if not self._holds_memory:\n            yield\n",
+                "        if True:\n            yield\n",
+            ),
+        ),
+        gpu=(f"{MEMORY}::test_five_layouts_reserve_at_most_half_as_much_again_as_native",),
+    ),
+    Cure(
+        "a watched pass keeps its activations off the device",
+        "pytorch#188150, #119640",
+        (Edit("network.py", 'cause != "observed" or', "True or"),),
+        gpu=(f"{MEMORY}::test_five_layouts_reserve_at_most_half_as_much_again_as_native",),
+    ),
+    Cure(
+        "what is kept off the device comes back as it lay",
+        "bits depend on strides and alignment",
+        (
+            Edit(
+                "offload.py",
+                "memory.as_strided(saved.shape, saved.stride, saved.shift)",
+                "memory[saved.shift :][: saved.shape.numel()].view(saved.shape)",
+            ),
+        ),
+        gpu=(f"{MEMORY}::test_kept_tensor_leaves_the_device_and_comes_back_as_it_lay",),
+        cpu=(f"{MEMORY}::test_kept_tensor_comes_back_as_it_lay",),
     ),
     Cure(
         "the autocast cache is cleared around warm-up and capture",

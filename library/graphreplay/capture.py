@@ -52,7 +52,13 @@ class Recorder:
         _recorders.add(self)
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: list[torch.cuda.CUDAGraph] = []
+        self._holds_memory = False
         self._last: torch.cuda.Stream | None = None
+
+    @property
+    def holds_memory(self) -> bool:
+        """Whether the pool has memory of a capture, which lies idle while nothing is replayed."""
+        return self._holds_memory
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
@@ -64,6 +70,23 @@ class Recorder:
                 yield
         finally:
             caller.wait_stream(self.stream)
+
+    @contextmanager
+    def in_pool(self) -> Iterator[None]:
+        """Let the block, on the capture stream, use the pool's idle memory. What it allocates must not outlive it.
+
+        Without it a warm-up would need as much memory again as the pool has already. Not for the first one: what
+        libraries allocate at their first use and keep, like cuBLAS its workspaces, belongs into ordinary memory.
+        """
+        if not self._holds_memory:
+            yield
+            return
+        torch._C._cuda_beginAllocateCurrentStreamToPool(self.device.index, self._pool)
+        try:
+            yield
+        finally:
+            torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
+            torch._C._cuda_releasePool(self.device.index, self._pool)
 
     def on_device(self) -> AbstractContextManager[object]:
         """Make the device the current one for the block: a capture registers the current device's generator."""
@@ -111,6 +134,7 @@ class Recorder:
             except RuntimeError:
                 self._abandon(graph)
                 raise
+        self._holds_memory = True
         return graph, result
 
     def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
@@ -123,6 +147,7 @@ class Recorder:
             # torch 2.12 and later has ended it already, and says so by this error.
             pass
         self._pool = torch.cuda.graph_pool_handle()
+        self._holds_memory = False
         _finish_generator_capture(self.device)
 
 

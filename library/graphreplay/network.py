@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import weakref
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from graphreplay.gradients import GradientMemory, reclaim
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
 from graphreplay.ledger import Ledger
+from graphreplay.offload import offloaded
 from graphreplay.options import ReplayOptions
 from graphreplay.recording import Recording, record
 from graphreplay.replaying import Replay, Turn
@@ -147,7 +149,9 @@ class NetworkReplay:
             recorder.follow()
             return self._replay(entry, served, tensors)
         entry.native[served] += 1
-        return self._watched(entry, native(*args, **kwargs))
+        with self._spared(served, recorder, tensors):
+            result = native(*args, **kwargs)
+        return self._watched(entry, result)
 
     def _ready_recorder(self) -> Recorder:
         """Where to record the network, unless something forbids it whatever its inputs.
@@ -256,6 +260,14 @@ class NetworkReplay:
     def _retire_overlapping(self) -> None:
         if self._final is None:
             self.retire(Label.OVERLAPPING)
+
+    def _spared(
+        self, cause: str, recorder: Recorder, tensors: list[torch.Tensor]
+    ) -> contextlib.AbstractContextManager[object]:
+        """Spare the device a second set of activations beside the recordings', while a further layout is observed."""
+        if cause != "observed" or not recorder.holds_memory or not self.options.offload:
+            return contextlib.nullcontext()
+        return offloaded(recorder.device, [*self._wiring.parameters(), *tensors])
 
     def _watched(self, entry: Entry | None, result: Any) -> Any:
         """Watch a native forward, to learn what its backward asks for, and which forwards share one backward."""

@@ -20,6 +20,9 @@ class ReplayOptions:
         sightings: Native forward-and-backward passes of a layout before it is recorded. At least 1, because the first
             one shows in which memory layout the loss hands its gradients back.
         warmup: Passes on a side stream before the capture, so that lazy set-up of cuDNN and cuBLAS is over. At least 1.
+        offload: Keep what the first native pass of a further layout saves for its backward in host memory, since the
+            device's holds the recordings that there are. Costs that pass a copy there and back. Switch it off for a
+            network that calls `torch.func.grad` or the like in its forward, which torch refuses beside it.
         strict: Raise `RetiredError` where a layout would be retired.
 
     Raises:
@@ -30,6 +33,7 @@ class ReplayOptions:
     layouts: int = 8
     sightings: int = 1
     warmup: int = 3
+    offload: bool = True
     strict: bool = False
 
     def __post_init__(self) -> None:
@@ -37,8 +41,9 @@ class ReplayOptions:
             raise OptionError(f"scope={self.scope!r} is not recorded yet; use scope='network'")
         if self.scope not in SCOPES:
             raise OptionError(f"scope={self.scope!r} is unknown; use scope='network'")
-        if not isinstance(self.strict, bool):
-            raise OptionError(f"strict={self.strict!r} must be True or False")
+        for name in ("offload", "strict"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name}={getattr(self, name)!r} must be True or False")
         for name in ("layouts", "sightings", "warmup"):
             _require_count(name, getattr(self, name))
 

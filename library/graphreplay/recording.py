@@ -223,7 +223,9 @@ def record(
             # Before the warm-up too: what native passes have left in the cache of another stream is of no use to it.
             recorder.settle()
             with recorder.on_stream():
-                incoming = _warm_up(passes, static, demand, warmup)
+                incoming = [None if form is None else StaticGradient(form) for form in demand]
+                with recorder.in_pool():
+                    _warm_up(passes, static, incoming, warmup)
             draws = before.draws_on_device()
             recorder.settle()
             with recorder.on_stream():
@@ -240,15 +242,15 @@ def _static_input(tensor: torch.Tensor, form: TensorForm) -> torch.Tensor:
     return form.empty().copy_(tensor.detach()).requires_grad_(form.requires_grad)
 
 
-def _warm_up(passes: Pass, inputs: Sequence[torch.Tensor], demand: Demand, count: int) -> list[StaticGradient | None]:
-    """Run the passes, each forward and backward; return the static incoming gradients they used."""
-    incoming = [None if form is None else StaticGradient(form) for form in demand]
+def _warm_up(
+    passes: Pass, inputs: Sequence[torch.Tensor], incoming: Sequence[StaticGradient | None], count: int
+) -> None:
+    """Run the passes, each forward and backward."""
     for _ in range(count):
         _, outputs = passes.forward(inputs)
         passes.backward(inputs, outputs, _tensors(incoming))
         del outputs
         torch.clear_autocast_cache()
-    return incoming
 
 
 def _tensors(incoming: Sequence[StaticGradient | None]) -> list[torch.Tensor | None]:

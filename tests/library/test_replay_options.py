@@ -21,6 +21,7 @@ from graphreplay.testing import Scenario, fit
         ({"warmup": 1.5}, r"warmup=1\.5 must be"),
         ({"sightings": 0}, "sightings=0 must be"),
         ({"strict": "yes"}, "strict='yes' must be True or False"),
+        ({"offload": None}, "offload=None must be True or False"),
         ({"layout": 3}, "unknown option 'layout'; the options are scope, layouts"),
     ],
 )
@@ -31,7 +32,7 @@ def test_wrong_option_is_refused(options: dict[str, object], message: str) -> No
 
 
 def test_defaults() -> None:
-    assert ReplayOptions() == ReplayOptions("network", layouts=8, sightings=1, warmup=3, strict=False)
+    assert ReplayOptions() == ReplayOptions("network", layouts=8, sightings=1, warmup=3, offload=True, strict=False)
 
 
 def test_network_must_be_a_plain_module() -> None:
