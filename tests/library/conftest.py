@@ -17,6 +17,8 @@ THIRD_PARTY_WARNINGS = (
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    config.addinivalue_line("markers", "long: over a few seconds, or heavy")
+    config.addinivalue_line("markers", "overfit: trains a task on the CPU until it finds its objects, minutes each")
     for line in THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
 
