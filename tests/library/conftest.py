@@ -18,6 +18,8 @@ THIRD_PARTY_WARNINGS = (
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
     config.addinivalue_line("markers", "long: over a few seconds, or heavy")
+    config.addinivalue_line("markers", "data: draws scenes as a fit does, in worker processes or pinned memory")
+    config.addinivalue_line("markers", "parity: the parity scenario of the four tasks, a table of its own")
     config.addinivalue_line("markers", "overfit: trains a task on the CPU until it finds its objects, minutes each")
     for line in THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)

@@ -50,6 +50,8 @@ class HostRecorder(Recorder):
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        # There is no pool whose memory could lie idle.
+        self._holds_memory = False
 
     @contextmanager
     def on_stream(self) -> Iterator[None]:
