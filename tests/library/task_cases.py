@@ -37,6 +37,21 @@ TASKS = {
 }
 
 
+class Poisoned(PoseModule):
+    """Its keypoints are infinite in one batch."""
+
+    poisoned = 2
+
+    def training_step(self, batch: Batch, index: int) -> torch.Tensor:
+        self._poison = index == self.poisoned
+        return super().training_step(batch, index)
+
+    def loss(self, maps: Any, batch: Batch) -> Any:
+        if self._poison:
+            maps = maps._replace(keypoints=maps.keypoints * float("inf"))
+        return super().loss(maps, batch)
+
+
 def scene_batch(task: str, count: int = 4, height: int = 64, width: int = 96, seed: int = 0) -> Batch:
     """The first batch of drawn scenes; with 4 of seed 0 one is empty or more are not."""
     data = SceneData(task, batch_size=count, sizes=((height, width),), val_scenes=count, seed=seed)

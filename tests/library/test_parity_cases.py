@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from dataclasses import replace
 
@@ -91,11 +92,14 @@ def test_replayed_module_must_bring_its_replay() -> None:
 
 
 def test_deterministic_mode_is_given_back() -> None:
-    torch.use_deterministic_algorithms(False)
-    filled = torch.utils.deterministic.fill_uninitialized_memory
-    with pytest.raises(KeyError), deterministic():
-        assert torch.are_deterministic_algorithms_enabled()
-        assert not torch.utils.deterministic.fill_uninitialized_memory
+    def mode() -> tuple[bool, bool, bool]:
+        filled = torch.utils.deterministic.fill_uninitialized_memory
+        warns = torch.is_deterministic_algorithms_warn_only_enabled()
+        return torch.are_deterministic_algorithms_enabled(), warns, filled
+
+    before, within = mode(), []
+    with contextlib.suppress(KeyError), deterministic():
+        within.append(mode())
         raise KeyError
-    assert not torch.are_deterministic_algorithms_enabled()
-    assert torch.utils.deterministic.fill_uninitialized_memory == filled
+    assert within == [(True, False, False)]
+    assert mode() == before

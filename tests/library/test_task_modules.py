@@ -10,10 +10,9 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback
-from task_cases import MODULES, scene_batch
+from task_cases import MODULES, Poisoned, scene_batch
 
 from graphreplay import Label, OptionError, RetiredError
-from graphreplay.tasks.batch import Batch
 from graphreplay.tasks.errors import NonFiniteError
 from graphreplay.tasks.modules import DetectionModule, PoseModule, SegmentationModule
 from graphreplay.tasks.modules.average import average_of, follow
@@ -301,21 +300,6 @@ def test_strict_replay_on_a_cpu_is_refused() -> None:
 
 
 # Values that are not finite
-
-
-class Poisoned(PoseModule):
-    """Its keypoints are infinite in one batch."""
-
-    poisoned = 2
-
-    def training_step(self, batch: Batch, index: int) -> torch.Tensor:
-        self._poison = index == self.poisoned
-        return super().training_step(batch, index)
-
-    def loss(self, maps: Any, batch: Batch) -> Any:
-        if self._poison:
-            maps = maps._replace(keypoints=maps.keypoints * float("inf"))
-        return super().loss(maps, batch)
 
 
 @pytest.mark.parametrize("poisoned", [2, 3])
