@@ -10,6 +10,8 @@ THIRD_PARTY_WARNINGS = (
     "ignore:You defined a `validation_step` but have no `val_dataloader`",
     "ignore:The '.*_dataloader' does not have many workers",
     "ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated",
+    # Python 3.12 and later, wherever a loader forks its workers beside CUDA's threads. They touch no GPU.
+    "ignore:This process .* is multi-threaded:DeprecationWarning",
     # A skipped optimizer step under GradScaler is followed by a scheduler step; the suites compare exactly that.
     "ignore:Detected call of `lr_scheduler.step\\(\\)` before `optimizer.step\\(\\)`",
 )

@@ -263,6 +263,7 @@ def test_validation_shows_no_scene_of_the_training() -> None:
     assert not train & val
 
 
+@pytest.mark.data
 def test_workers_draw_the_same_batches() -> None:
     alone, shared = (
         SceneData("segmentation", batch_size=3, sizes=((64, 64), (32, 64)), train_scenes=16, seed=4, workers=workers)
@@ -308,6 +309,7 @@ def fitted(tmp_path: Any) -> list[list[str]]:
     return module.epochs
 
 
+@pytest.mark.data
 def test_lightning_shuffles_each_epoch_anew_and_each_fit_alike(tmp_path: Any) -> None:
     first, second = fitted(tmp_path), fitted(tmp_path)
     assert first == second
@@ -316,6 +318,7 @@ def test_lightning_shuffles_each_epoch_anew_and_each_fit_alike(tmp_path: Any) ->
 
 
 @pytest.mark.gpu
+@pytest.mark.data
 def test_batches_come_in_pinned_memory() -> None:
     data = SceneData("pose", train_scenes=8, workers=1)
     for batch in data.train_dataloader():
