@@ -25,8 +25,8 @@ _WEIGHTS = {
     "boxes": 7.5,
     "sides": 1.5,
     "classes": 0.5,
-    "similarity": 6.0,
-    "residuals": 1.0,
+    "similarity": 12.0,
+    "residuals": 2.0,
     "masks": 2.5,
 }
 # In pixels: a square of this side holds the centre of a cell of the finest stride, however it is turned.
