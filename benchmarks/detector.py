@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from graphreplay.reference import Conv, Pyramid
+from graphreplay.tasks.networks.blocks import Conv, Pyramid
 
 BINS, CLASSES, STRIDES = 16, 5, (8, 16, 32)
 

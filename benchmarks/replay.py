@@ -5,8 +5,8 @@
 It needs torch, lightning and graphreplay, and one CUDA device (with `--device cpu` only the native way is run, to try
 the plumbing, and the host's share of a replay is timed). Each case runs in a process of its own and appends a line of
 JSON to `--out`. A later call leaves out what is there of the same machine, versions and graphreplay source, and tries
-again what failed. Ratios are of medians of rounds in one process, in which all ways have their turn. At the end it
-prints Markdown tables of all results.
+again what failed. Ratios are of medians of rounds in one process, in which all ways have their turn. The cases `task-*`
+time whole steps of Lightning fits of the four tasks. At the end it prints Markdown tables of all results.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any
 from measuring import environment
 from replay_cases import Case, measure
 from replay_tables import tables
+from task_steps import TaskCase, measure_task, task_cases
 
 PRECISIONS = ("bf16", "fp16", "fp32")
 PEERS = ("native", "graphreplay", "make_graphed_callables")
@@ -36,11 +37,11 @@ CASE_LIMIT_S = 400
 QUICK_BUDGET_S = 165
 
 
-def cases(device: str, quick: bool) -> list[Case]:
+def cases(device: str, quick: bool) -> list[Case | TaskCase]:
     """What there is to measure, the most telling first."""
     if device == "cpu":
         alone = [Case(kind, "fp32", 2, 64, ("native",)) for kind in ("speed", "bits")]
-        return [*alone, Case("host", "fp32", 2, 64, ("graphreplay",))]
+        return [*alone, Case("host", "fp32", 2, 64, ("graphreplay",)), *task_cases(("fp32",), (2,), 64)]
     if quick:
         return [
             Case("speed", "bf16", 2, 320, PEERS),
@@ -48,6 +49,7 @@ def cases(device: str, quick: bool) -> list[Case]:
             Case("host", "bf16", 2, 320, PEERS[1:]),
             Case("bits", "bf16", 8, 320, PEERS),
             *(Case("memory", "bf16", 8, 0, (way,)) for way in PEERS[:2]),
+            TaskCase("pose", "bf16", 8),
         ]
     sizes = ((2, 320), (8, 320), (16, 640))
     return [
@@ -57,6 +59,7 @@ def cases(device: str, quick: bool) -> list[Case]:
         *(Case("memory", precision, 8, 0, (way,)) for precision in PRECISIONS for way in PEERS[:2]),
         Case("speed", "bf16", 8, 320, ("native", "graphreplay", "compile")),
         Case("bits", "bf16", 8, 320, COMPILE),
+        *task_cases(PRECISIONS, (8, 2)),
     ]
 
 
@@ -119,7 +122,8 @@ def parsed_options() -> argparse.Namespace:
 def measure_here(options: argparse.Namespace) -> None:
     """What the process of one case does."""
     case = next(case for case in cases(options.device, options.quick) if case.id == options.case)
-    result = json.dumps(measure(case, options.device, options.quick))
+    ways = measure_task if isinstance(case, TaskCase) else measure
+    result = json.dumps(ways(case, options.device, options.quick))
     options.result.write_text(result)
 
 

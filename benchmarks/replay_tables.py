@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from replay_cases import Case
+from task_steps import TaskCase
 
-Rows = Sequence[tuple[Case, dict[str, Any]]]
+Rows = Sequence[tuple[Any, dict[str, Any]]]
 
 _SPEED = """\
 A whole step: forward, eager loss, backward, fused SGD. Milliseconds, medians of rounds in which all ways have their
@@ -22,13 +23,18 @@ Microseconds of the host in a forward and in a backward of the network alone, wi
 _MEMORY = """\
 The most memory reserved over five layouts (batch 8, 256 to 384 px, accumulation 2); each way in its own process."""
 
+_TASKS = """\
+A whole step of a Lightning fit, data excluded: forward, eager loss, backward, MuSGD, average of weights, and what the
+Trainer does around them. Milliseconds, medians of fits in which both ways have their turn. Of the step: the network's
+forward and backward, the loss's, and the rest, between points on the GPU's clock, which waits for the host too."""
+
 
 def tables(there: dict[str, Any], rows: Rows) -> str:
     """All tables, with what they were measured on and what is missing."""
     done = [(case, row["result"]) for case, row in rows if "result" in row]
     missing = [f"- {case.id}: {row.get('error', 'not run yet')}" for case, row in rows if "result" not in row]
     told = ", ".join(f"{name} {value}" for name, value in there.items() if value is not None)
-    parts = [f"Measured on {told}.", *_speed(done), *_host(done), *_bits(done), *_memory(done)]
+    parts = [f"Measured on {told}.", *_speed(done), *_host(done), *_bits(done), *_memory(done), *_tasks(done)]
     return "\n\n".join([*parts, "Missing:\n\n" + "\n".join(missing)] if missing else parts)
 
 
@@ -124,6 +130,25 @@ def _memory(done: Rows) -> Iterable[str]:
         lines.append([precision, _number(native, 0), _number(ours, 0), _ratio(ours, native)])
     yield _MEMORY
     yield _table(("precision", "native MiB", "graphreplay MiB", "ours / native"), lines)
+
+
+def _tasks(done: Rows) -> Iterable[str]:
+    found = [(case, result) for case, result in done if case.kind == "task"]
+    if not found:
+        return
+    head = ("case", "native", "graphreplay", "native / ours", "network", "ours", "loss", "ours", "rest", "ours")
+    yield _TASKS
+    yield _table((*head, "network's share", "ours"), [_task_row(case, result) for case, result in found])
+
+
+def _task_row(case: TaskCase, result: dict[str, Any]) -> list[str]:
+    step, parts = result["step_ms"], result["parts_ms"]
+    native, ours = parts["native"], parts["graphreplay"]
+    pieces = [_number(way[name]) for name in ("network", "loss", "rest") for way in (native, ours)]
+    shares = [f"{way['network'] / sum(way.values()):.0%}" for way in (native, ours)]
+    name = f"{case.task}, {case.precision}, batch {case.count}, {case.size} px"
+    both = step["native"], step["graphreplay"]
+    return [name, *map(_number, both), _ratio(*both), *pieces, *shares]
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:

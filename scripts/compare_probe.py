@@ -3,15 +3,18 @@
     python scripts/compare_probe.py EVIDENCE.json EXPECTED.txt FAILURES.txt
 
 Reads a job's evidence (`replaybench export`), writes the ids that failed with the probe to FAILURES.txt, and exits
-with 1 where a runtime's failures are not those of EXPECTED.txt or where the commit without the probe fails.
+with 1 where a runtime's failures are not those of EXPECTED.txt or where the commit without the probe fails. With `-`
+for EXPECTED.txt there is no list, and what fails with the probe is told by class.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
-from service.client.evidence import Export
+from service.client.evidence import Export, ExportedCase
 from worker.messages import Outcome, Verdict
 
 BAD = {Outcome.FAILED, Outcome.ERROR, Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.NOT_OBSERVED}
@@ -22,10 +25,17 @@ def read_ids(text: str) -> set[str]:
     return {line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")}
 
 
+def by_class(cases: Iterable[ExportedCase]) -> str:
+    """How many did not pass, by failure class; of those that have none, by outcome."""
+    counts = Counter(str(case.failure_class or case.outcome) for case in cases if case.outcome in BAD)
+    return ", ".join(f"{count} {name}" for name, count in counts.most_common()) or "none fails"
+
+
 def main(evidence: str, expected: str, failures: str) -> int:
     """Compares, and says what differs."""
     export = Export.model_validate_json(Path(evidence).read_text())
-    wanted = read_ids(Path(expected).read_text()) if Path(expected).exists() else set()
+    listed = expected != "-"
+    wanted = read_ids(Path(expected).read_text()) if listed and Path(expected).exists() else set()
     problems = export.unproven()
     if len({"+probe:" in attempt.cell for attempt in export.attempts}) < 2:
         problems.append("there is nothing to compare: attempts with the probe and without are needed")
@@ -38,10 +48,14 @@ def main(evidence: str, expected: str, failures: str) -> int:
             problems += [f"{attempt.cell}: {node_id} fails without the probe" for node_id in sorted(bad)]
             continue
         seen |= bad
+        if not listed:
+            print(f"{attempt.cell}: {by_class(attempt.cases)}")
+            continue
         problems += [f"{attempt.cell}: {node_id} fails and is not on the list" for node_id in sorted(bad - wanted)]
         problems += [f"{attempt.cell}: {node_id} is on the list and does not fail" for node_id in sorted(wanted - bad)]
     Path(failures).write_text("".join(f"{node_id}\n" for node_id in sorted(seen)))
-    print("\n".join(problems) or f"as listed: {len(wanted)} ids fail with the probe, none without")
+    told = "as listed: " if listed else ""
+    print("\n".join(problems) or f"{told}{len(seen)} ids fail with the probe, none without")
     return int(bool(problems))
 
 

@@ -1,16 +1,43 @@
 #!/bin/bash
-# Brings the embedded system up on a GPU machine without network, and has it prove the commit: suite `cuda` at the commit
-# and at commit plus probe, under two host runtimes that differ in lightning. Run it where `python3` has torch, with what
+# Brings the embedded system up on a GPU machine without network, and has it prove the commit: suites at the commit and at
+# commit plus probe, under two host runtimes that differ in lightning. Run it where `python3` has torch, with what
 # scripts/gpu_bundle.sh packed lying in .gpu; results go to the folder $OUT (default: .gpu/out).
 #
-#   scripts/gpu_run.sh [--plain]
+#   scripts/gpu_run.sh [--plain] [--suite NAME]... [--runtime newest|both] [--work-package NAME]
 #
-# With --plain the commit alone. Leaves in $OUT: cuda.json and cuda.md (evidence and table), probe-failures.txt (the ids
-# that fail with the probe), machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and
-# logs.tar.gz: the system's logs and every attempt's.
+#   --plain              the commit alone, without the probe
+#   --suite NAME         a suite of replaybench.toml, each a job of its own (default: cuda)
+#   --runtime newest     the image's own lightning alone; both (the default): lightning 2.5.4 too
+#   --work-package NAME  what the jobs belong to (default: WP-001)
+#
+# Leaves in $OUT, for each suite: SUITE.json and SUITE.md (evidence and table), and with the probe SUITE-probe-failures.txt
+# (the ids that fail with it); and once machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and
+# logs.tar.gz: the system's logs and every attempt's. Suite `cuda` must fail with the probe exactly as probes/ lists it; of
+# other suites it is told what fails, by class.
 set -euo pipefail
+plain= suites=() which=both work_package=WP-001
+usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; }
+refuse() { echo "scripts/gpu_run.sh: $1; --help shows the options" >&2; exit 2; }
+while [ $# -gt 0 ]; do
+    case $1 in
+    --plain) plain=1 ;;
+    --suite | --runtime | --work-package)
+        [ -n "${2:-}" ] || refuse "$1 needs a value"
+        case $1 in
+        --suite) suites+=("$2") ;;
+        --runtime) which=$2 ;;
+        --work-package) work_package=$2 ;;
+        esac
+        shift
+        ;;
+    --help | -h) usage && exit ;;
+    *) refuse "unknown argument $1" ;;
+    esac
+    shift
+done
+case $which in newest | both) ;; *) refuse "--runtime $which: choose newest or both" ;; esac
+[ ${#suites[@]} -gt 0 ] || suites=(cuda)
 cd "$(dirname "$0")/.."
-plain=${1:-}
 packed=$PWD/.gpu
 out=${OUT:-$packed/out}
 work=$(mktemp -d)
@@ -28,15 +55,20 @@ uv pip install --quiet --python "$work/app" --no-index --no-deps --editable "$wo
 # Two host runtimes on the one torch. Lightning up to 2.5.4 trains with autocast's weight cache on, later ones with it off.
 # The first is the image's own interpreter, the second a layer over it.
 image=$(command -v python3)
-layer=$work/lightning-2.5.4
-uv venv --quiet --python "$image" "$layer"
-"$layer/bin/python" - "$site" <<'PY'
+pythons=("$image")
+if [ "$which" = both ]; then
+    layer=$work/lightning-2.5.4
+    uv venv --quiet --python "$image" "$layer"
+    "$layer/bin/python" - "$site" <<'PY'
 import pathlib, sys, sysconfig
 line = f"import site; site.addsitedir({sys.argv[1]!r})\n"
 pathlib.Path(sysconfig.get_path("purelib"), "zz_image.pth").write_text(line)
 PY
-uv pip install --quiet --python "$layer" --no-index --no-deps "$packed"/lightning-2.5.4/*.whl
-export REPLAYBENCH_HOST_RUNTIMES=$image:$layer/bin/python
+    uv pip install --quiet --python "$layer" --no-index --no-deps "$packed"/lightning-2.5.4/*.whl
+    pythons+=("$layer/bin/python")
+fi
+REPLAYBENCH_HOST_RUNTIMES=$(IFS=: && echo "${pythons[*]}")
+export REPLAYBENCH_HOST_RUNTIMES
 export REPLAYBENCH_BUILDS=false REPLAYBENCH_CACHE_DIR=$work/cache
 
 cd "$work/checkout"
@@ -53,30 +85,42 @@ replaybench workers --json >"$out/workers.json"
 replaybench worker gpus >"$out/gpus.json"
 replaybench repos add replaybench "$work/checkout"
 runtimes=()
-for python in "$image" "$layer/bin/python"; do
+for python in "${pythons[@]}"; do
     runtimes+=(--runtime "$("$python" -c '
 import lightning, sys, torch
 version, _, build = torch.__version__.partition("+")
 print(f"py{sys.version_info[0]}.{sys.version_info[1]}-torch{version}-{build}-pl{lightning.__version__}")')")
 done
-probe=probes/live-gradient-copy-in-backward.patch
-with_probe=(--probe "$probe" --with-plain)
-[ "$plain" != --plain ] || with_probe=()
-submitted=0
-replaybench submit --repository replaybench --tree "$(git rev-parse HEAD)" ${with_probe[@]+"${with_probe[@]}"} \
-    "${runtimes[@]}" --suite cuda --work-package WP-001 --label "GPU run" --reason scripts/gpu_run.sh --watch || submitted=$?
-job=$(newest_job)
-export_job "$job" "$out/cuda"
-tar --create --gzip --file "$out/logs.tar.gz" --directory "$work/data" logs artifacts
+probe=probes/live-gradient-copy-in-backward
+with_probe=(--probe "$probe.patch" --with-plain)
+[ -z "$plain" ] || with_probe=()
 
-if [ "$plain" = --plain ]; then
-    echo "job $job ended; the submission's exit code was $submitted"
-    exit "$submitted"
-fi
-
-# The probe must fail exactly the ids on the list, under both runtimes, and the commit none.
-differs=0
-"$work/app/bin/python" scripts/compare_probe.py "$out/cuda.json" probes/live-gradient-copy-in-backward.expected.txt \
-    "$out/probe-failures.txt" || differs=$?
-echo "job $job ended; the submission's exit code was $submitted (1 is expected: the probe fails)"
-exit "$differs"
+# One job after the other, and the evidence of each as soon as it has ended: the machine's time may run out.
+bad=0 last=
+for suite in "${suites[@]}"; do
+    submitted=0
+    replaybench submit --repository replaybench --tree "$(git rev-parse HEAD)" ${with_probe[@]+"${with_probe[@]}"} \
+        "${runtimes[@]}" --suite "$suite" --work-package "$work_package" --label "GPU run" --reason scripts/gpu_run.sh \
+        --watch || submitted=$?
+    job=$(newest_job) || job=$last
+    if [ "$job" = "$last" ]; then
+        echo "suite $suite was not taken; the submission's exit code was $submitted (its words are above)"
+        bad=1
+        continue
+    fi
+    last=$job
+    export_job "$job" "$out/$suite"
+    # 1: a log grew meanwhile.
+    tar --create --gzip --file "$out/logs.tar.gz" --directory "$work/data" logs artifacts || [ $? = 1 ]
+    if [ -n "$plain" ]; then
+        echo "job $job of suite $suite ended; the submission's exit code was $submitted"
+        [ "$submitted" = 0 ] || bad=$submitted
+        continue
+    fi
+    # The commit must fail nothing, and the probe exactly the ids on the list, under every runtime.
+    expected=-
+    [ "$suite" != cuda ] || expected=$probe.expected.txt
+    "$work/app/bin/python" scripts/compare_probe.py "$out/$suite.json" "$expected" "$out/$suite-probe-failures.txt" || bad=$?
+    echo "job $job of suite $suite ended; the submission's exit code was $submitted (1 is expected: the probe fails)"
+done
+exit "$bad"

@@ -16,49 +16,10 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.nn import functional
 
+from graphreplay.tasks.networks.blocks import Conv, CrossStage, Pyramid
+
 CLASSES = 3
 STRIDES = (8, 16, 32)
-
-
-class Conv(nn.Sequential):
-    """Convolution, batch norm, SiLU."""
-
-    def __init__(self, inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> None:
-        super().__init__(
-            nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
-            nn.BatchNorm2d(outputs),
-            nn.SiLU(inplace=True),
-        )
-
-
-class CrossStage(nn.Module):
-    """A cross-stage-partial block: one half goes straight through, the other through a residual pair."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        half = outputs // 2
-        self.enter = Conv(inputs, outputs, 1)
-        self.inner = nn.Sequential(Conv(half, half), Conv(half, half))
-        self.leave = Conv(3 * half, outputs, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        straight, turn = self.enter(x).chunk(2, 1)
-        return self.leave(torch.cat([straight, turn, turn + self.inner(turn)], 1))
-
-
-class Pyramid(nn.Module):
-    """Spatial pyramid pooling: the same pooling three times over."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.enter = Conv(width, width // 2, 1)
-        self.leave = Conv(width * 2, width, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        levels = [self.enter(x)]
-        for _ in range(3):
-            levels.append(functional.max_pool2d(levels[-1], 5, 1, 2))
-        return self.leave(torch.cat(levels, 1))
 
 
 class ReferenceNetwork(nn.Module):

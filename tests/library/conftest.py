@@ -10,6 +10,12 @@ THIRD_PARTY_WARNINGS = (
     "ignore:You defined a `validation_step` but have no `val_dataloader`",
     "ignore:The '.*_dataloader' does not have many workers",
     "ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated",
+    # Python 3.12 and later, wherever a loader forks its workers beside CUDA's threads. They touch no GPU.
+    "ignore:This process .* is multi-threaded:DeprecationWarning",
+    # Fits on the CPU, on a machine with a GPU.
+    "ignore:GPU available but not used",
+    # torch's watch of waits for the GPU says so once a process.
+    "ignore:Synchronization debug mode is a prototype feature",
     # A skipped optimizer step under GradScaler is followed by a scheduler step; the suites compare exactly that.
     "ignore:Detected call of `lr_scheduler.step\\(\\)` before `optimizer.step\\(\\)`",
 )
@@ -17,6 +23,10 @@ THIRD_PARTY_WARNINGS = (
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA device")
+    config.addinivalue_line("markers", "long: over a few seconds, or heavy")
+    config.addinivalue_line("markers", "data: draws scenes as a fit does, in worker processes or pinned memory")
+    config.addinivalue_line("markers", "parity: the parity scenario of the four tasks, a table of its own")
+    config.addinivalue_line("markers", "overfit: trains a task on the CPU until it finds its objects, minutes each")
     for line in THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
 

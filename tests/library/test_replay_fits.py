@@ -204,7 +204,6 @@ def pinning_loader() -> DataLoader[torch.Tensor]:
     )
 
 
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_fit_beside_a_worker_that_pins_memory_matches() -> None:
     """Recordings made in the middle of an epoch, while a worker and the pin-memory thread are busy (LibreYOLO#681)."""
     scenario = small_scenario(16, "fp16", accumulate_grad_batches=2)

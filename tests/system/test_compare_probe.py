@@ -21,10 +21,10 @@ def evidence() -> dict[str, Any]:
     return found
 
 
-def compare(tmp_path: Path, evidence: dict[str, Any]) -> tuple[int, str]:
+def compare(tmp_path: Path, evidence: dict[str, Any], expected: Path | str = EXPECTED) -> tuple[int, str]:
     (tmp_path / "evidence.json").write_text(json.dumps(evidence))
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts/compare_probe.py", tmp_path / "evidence.json", EXPECTED, tmp_path / "ids"],
+        [sys.executable, ROOT / "scripts/compare_probe.py", tmp_path / "evidence.json", expected, tmp_path / "ids"],
         capture_output=True,
         text=True,
         check=False,
@@ -37,6 +37,24 @@ def compare(tmp_path: Path, evidence: dict[str, Any]) -> tuple[int, str]:
 def test_the_committed_evidence_shows_what_the_list_says(tmp_path: Path, evidence: dict[str, Any]) -> None:
     """The same ids under each runtime, and none without the probe."""
     assert compare(tmp_path, evidence) == (0, "as listed: 22 ids fail with the probe, none without\n")
+
+
+def test_without_a_list_failures_are_told_by_class(tmp_path: Path, evidence: dict[str, Any]) -> None:
+    """Of a suite for which nobody has said what the probe must break."""
+    code, said = compare(tmp_path, evidence, "-")
+    *cells, last = said.splitlines()
+    assert code == 0
+    assert len(cells) == 2
+    assert all("+probe:" in cell and cell.endswith(": 21 bitwise-mismatch, 1 assertion") for cell in cells)
+    assert last == "22 ids fail with the probe, none without"
+    assert (tmp_path / "ids").read_text() == EXPECTED.read_text()
+
+
+def test_without_a_list_the_commit_must_pass_all_the_same(tmp_path: Path, evidence: dict[str, Any]) -> None:
+    spoil_verdict(evidence)
+    code, said = compare(tmp_path, evidence, "-")
+    assert code == 1
+    assert "ended as infrastructure without the probe" in said
 
 
 def spoil_verdict(evidence: dict[str, Any]) -> None:

@@ -10,7 +10,14 @@ The exceptions carry `failure_class` and a JSON-able `evidence`, which a test ru
 
 from graphreplay.testing.bits import Difference, compare, same_bits, ulp_distance
 from graphreplay.testing.endstate import EndState
-from graphreplay.testing.failures import BitwiseMismatch, Nondeterministic, NonFinite, ParityFailure, require_equal
+from graphreplay.testing.failures import (
+    BitwiseMismatch,
+    Nondeterministic,
+    NonFinite,
+    NotReplayed,
+    ParityFailure,
+    require_equal,
+)
 from graphreplay.testing.scenario import Fit, Scenario, fit, prove
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "Fit",
     "NonFinite",
     "Nondeterministic",
+    "NotReplayed",
     "ParityFailure",
     "Scenario",
     "compare",

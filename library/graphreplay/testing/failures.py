@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from graphreplay.report import Report
 from graphreplay.testing.bits import compare
 
 
@@ -56,3 +57,17 @@ class Nondeterministic(ParityFailure):
     """Native differs from native, so that nothing can be said about replay."""
 
     failure_class = "nondeterministic"
+
+
+class NotReplayed(ParityFailure):
+    """The fit ended as natively, but was not replayed as it should have been.
+
+    Args:
+        message: What is missing.
+        report: The replay's.
+    """
+
+    failure_class = "assertion"
+
+    def __init__(self, message: str, report: Report) -> None:
+        super().__init__(message, {"report": report.as_dict()})

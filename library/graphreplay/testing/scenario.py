@@ -12,6 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
 from graphreplay.callback import ReplayCallback
+from graphreplay.errors import OptionError
 from graphreplay.report import Report
 from graphreplay.testing.endstate import EndState, collect
 from graphreplay.testing.failures import BitwiseMismatch, Nondeterministic, NonFinite
@@ -37,6 +38,8 @@ class Scenario:
         trainer: Arguments of the Trainer, beside quiet defaults. `callbacks` are functions that make a Callback.
         network: Which network to replay, as in `ReplayCallback`.
         options: Options of the replay.
+        replayed: Makes the LightningModule of the replayed fit, where that brings a `ReplayCallback` itself; `network`
+            and `options` do not count then.
         seed: Seeds Python's and torch's generators.
     """
 
@@ -47,6 +50,7 @@ class Scenario:
     network: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    replayed: Callable[[], LightningModule] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,18 +86,29 @@ class _Losses(Callback):
 
 
 def fit(scenario: Scenario, *, replay: bool) -> Fit:
-    """Fit the scenario once, from its seed."""
+    """Fit the scenario once, from its seed.
+
+    Raises:
+        OptionError: The module of `scenario.replayed` brought no `ReplayCallback`.
+    """
     random.seed(scenario.seed)
     torch.manual_seed(scenario.seed)
     losses = _Losses()
-    replaying = [ReplayCallback(scenario.network, **scenario.options)] if replay else []
+    added = [ReplayCallback(scenario.network, **scenario.options)] if replay and scenario.replayed is None else []
     options = dict(scenario.trainer)
     own = [make() for make in options.pop("callbacks", ())]
-    trainer = Trainer(**{**_QUIET, **options}, callbacks=[*own, losses, *replaying])
-    module = scenario.module()
+    trainer = Trainer(**{**_QUIET, **options}, callbacks=[*own, losses, *added])
+    module = scenario.replayed() if replay and scenario.replayed is not None else scenario.module()
     validation = None if scenario.validation is None else _Loader(scenario.validation())
     trainer.fit(module, _Loader(scenario.batches()), validation)
-    return Fit(collect(trainer, module, losses.values), replaying[0].report() if replaying else Report((), ()))
+    return Fit(collect(trainer, module, losses.values), _report(trainer) if replay else Report((), ()))
+
+
+def _report(trainer: Trainer) -> Report:
+    found = [callback for callback in trainer.callbacks if isinstance(callback, ReplayCallback)]
+    if not found:
+        raise OptionError("replayed= made a module without a ReplayCallback; return one from its configure_callbacks")
+    return found[0].report()
 
 
 def prove(scenario: Scenario) -> Fit:
