@@ -134,9 +134,7 @@ def test_an_attempt_streams_every_step_and_case(host: Host, service: StubService
 def test_a_built_runtime_says_so_and_hands_its_log_on(host: Host, service: StubService, repository: Repository) -> None:
     """Without a host runtime that fits, uv builds one."""
     repository.commit(SUITE)
-    built = dataclasses.replace(
-        host, hosts={}, tools=dataclasses.replace(host.tools, cache=host.folder / "cache")
-    )
+    built = dataclasses.replace(host, hosts={}, tools=dataclasses.replace(host.tools, cache=host.folder / "cache"))
     (host.folder / "cache").mkdir(parents=True)
     run(built, repository, install=("./thing",))
     (environment,) = [event for event in service.events if isinstance(event, EnvironmentEvent)]
