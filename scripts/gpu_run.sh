@@ -3,10 +3,10 @@
 # commit plus probe, under two host runtimes that differ in lightning. Run it where `python3` has torch, with what
 # scripts/gpu_bundle.sh packed lying in .gpu; results go to the folder $OUT (default: .gpu/out).
 #
-#   scripts/gpu_run.sh [--plain] [--suite NAME]... [--runtime newest|both] [--work-package NAME]
+#   scripts/gpu_run.sh [--plain] [--suite NAME[:EXPR]]... [--runtime newest|both] [--work-package NAME]
 #
 #   --plain              the commit alone, without the probe
-#   --suite NAME         a suite of replaybench.toml, each a job of its own (default: cuda)
+#   --suite NAME[:EXPR]  a suite of replaybench.toml, each a job of its own (default: cuda); of it, what fits pytest's -k EXPR
 #   --runtime newest     the image's own lightning alone; both (the default): lightning 2.5.4 too
 #   --work-package NAME  what the jobs belong to (default: WP-001)
 #
@@ -97,10 +97,12 @@ with_probe=(--probe "$probe.patch" --with-plain)
 
 # One job after the other, and the evidence of each as soon as it has ended: the machine's time may run out.
 bad=0 last=
-for suite in "${suites[@]}"; do
+for asked in "${suites[@]}"; do
+    suite=${asked%%:*} only=()
+    [ "$suite" = "$asked" ] || only=(-k "${asked#*:}")
     submitted=0
     replaybench submit --repository replaybench --tree "$(git rev-parse HEAD)" ${with_probe[@]+"${with_probe[@]}"} \
-        "${runtimes[@]}" --suite "$suite" --work-package "$work_package" --label "GPU run" --reason scripts/gpu_run.sh \
+        "${runtimes[@]}" --suite "$suite" ${only[@]+"${only[@]}"} --work-package "$work_package" --label "GPU run" --reason scripts/gpu_run.sh \
         --watch || submitted=$?
     job=$(newest_job) || job=$last
     if [ "$job" = "$last" ]; then
