@@ -14,7 +14,7 @@ from service.clock import now
 from service.database import Database
 from service.errors import JobEnded, RepositoryInUse
 from service.jobs import service as jobs
-from service.models import Delivery, HookSecret, Job, Repository, Tree, Webhook, WebhookDelivery
+from service.models import Delivery, HookSecret, Job, Repository, RepositoryCredential, Tree, Webhook, WebhookDelivery
 from service.repositories.mirror import Mirror
 from service.states import ENDED_JOB_STATES
 from service.statuses import service as statuses
@@ -37,7 +37,8 @@ def remove(session: Session, repository: Repository, *, force: bool) -> int:
             "cancels those that have not ended, keeps all as evidence, and takes no more"
         )
     statuses.unlink(session, repository)
-    session.execute(delete(HookSecret).where(HookSecret.repository_id == repository.id))
+    for secret in (HookSecret, RepositoryCredential):
+        session.execute(delete(secret).where(secret.repository_id == repository.id))
     if kept:
         repository.removed_at = now()
         return kept

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.models.base import Base
 from tests.support import embedded
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
@@ -30,6 +31,38 @@ def test_one_without_jobs_goes_without_a_trace(service: RunningService, register
     assert not list((service.settings.data_dir / "mirrors").glob("*.git"))
     assert remove(service, 404)["code"] == "repository-unknown"
     service.post("/repositories", {"name": "demo", "url": "/elsewhere"}, 201)
+
+
+def test_whatever_was_set_for_one_goes_with_it(service: RunningService) -> None:
+    """Credential, forge, hook secret and webhook: its name is free for another URL, of which none of it holds."""
+    forge = {
+        "forge": "github",
+        "api_url": "https://1.1.1.1",
+        "project": "team/demo",
+        "credential": "a-token",
+    }
+    service.post("/repositories", {"name": "demo", "url": "https://127.0.0.1:9/demo.git", "forge": forge}, 201)
+    token = {"kind": "token", "credential": "a-token-of-one-repository"}
+    assert service.http.put("/api/v1/repositories/demo/credential", json=token).status_code == 200
+    service.post("/repositories/demo/hook-secrets", expect=201)
+    service.post("/webhooks", {"url": "https://1.1.1.1/in", "events": ["job.ended"], "repository": "demo"}, 201)
+    assert remove(service, 200) == {"name": "demo", "jobs": 0}
+    service.post("/repositories", {"name": "demo", "url": "https://127.0.0.1:9/another.git"}, 201)
+    (repository,) = service.get("/repositories")
+    assert (repository["credential"], repository["forge"]) == (None, None)
+    assert service.get("/webhooks") == []
+
+
+def test_removal_knows_every_table_of_a_repository() -> None:
+    """A table that refers to repositories makes a removal fail until it is dealt with there, or hangs on a job."""
+    referring = {
+        table.name
+        for table in Base.metadata.tables.values()
+        if any(key.column.table.name == "repositories" for key in table.foreign_keys)
+    }
+    of_a_job = {"jobs", "cells", "triggers", "commit_statuses"}
+    taken_away = {"hook_secrets", "repository_credentials", "forge_links", "webhooks", "deliveries", "trees"}
+    assert referring == of_a_job | taken_away
 
 
 def test_one_with_jobs_stays_unless_forced(service: RunningService, registered: GitRepository) -> None:
