@@ -1,4 +1,4 @@
-"""What docs/replay.md and the README tell is so: code runs, the report shown is the printed one, all labels are there."""
+"""What docs/replay.md and the README tell is so: code runs, the report is the printed one, no label is missing."""
 
 from __future__ import annotations
 
