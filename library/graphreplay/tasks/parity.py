@@ -35,7 +35,7 @@ MODULES: Mapping[str, type[TaskModule]] = {
 }
 # Lightning's name of each precision.
 PRECISIONS: Mapping[str, str] = {"fp32": "32-true", "fp16": "16-mixed", "bf16": "bf16-mixed"}
-# Heights and widths in pixels, each a layout of its own. `layoutN` has the first N in turn, batch by batch.
+# Heights and widths in pixels, each a layout of its own. `layoutN` has the first N, batch by batch.
 SIZES = ((64, 64), (64, 96), (96, 64), (96, 96), (64, 128))
 LAYOUTS: Mapping[str, tuple[int, ...]] = {
     "pose": (1, 2, 3, 4, 5),
@@ -57,7 +57,7 @@ class ParityCase:
     Attributes:
         task: One of `graphreplay.tasks.batch.TASKS`.
         precision: One of `PRECISIONS`.
-        layouts: How many sizes of images come in turn.
+        layouts: How many sizes of images come, there and back again.
         accumulate: Batches of a window, as Lightning's `accumulate_grad_batches`.
     """
 
@@ -99,7 +99,8 @@ def scenario_of(case: ParityCase, accelerator: str = "cuda", **options: Any) -> 
         **options: Of the module, in place of the scenario's own; see `FitOptions`.
     """
     fixed = {"width": 8, "warmup_steps": 2, "ema_decay": 0.9, "optimizer": OPTIMIZERS[case.precision], **options}
-    sizes = SIZES[: case.layouts]
+    # There and back again, so that windows of two hold a layout twice, or two layouts in either order.
+    sizes = SIZES[: case.layouts] + SIZES[: case.layouts][::-1]
     # The last batch of a validation is half a one.
     data = SceneData(case.task, BATCH, sizes, train_scenes=BATCH * case.steps, val_scenes=BATCH * 3 // 2, seed=1)
     # Drawn once, and before a fit is seeded: a loader takes a number from torch's generator.
