@@ -10,6 +10,7 @@ Switch on `CUBLAS_WORKSPACE_CONFIG=:4096:8` before the process starts: torch's d
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -178,7 +179,10 @@ def deterministic() -> Iterator[None]:
     filling = torch.utils.deterministic
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     filled = filling.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True)
+    with warnings.catch_warnings():
+        # Newer torch imports its compiler's settings there, which is no business of a fit that asks for no warnings.
+        warnings.simplefilter("ignore")
+        torch.use_deterministic_algorithms(True)
     filling.fill_uninitialized_memory = False
     try:
         yield
