@@ -7,6 +7,8 @@
 # Steps, in the given order, each within its own seconds; one that fails does not keep the later ones from running:
 #   tests          suite `cuda`                                             -> tests.xml
 #   tests-2.5.4    the same under lightning 2.5.4, autocast's cache on      -> tests-2.5.4.xml
+#   parity         suite `parity`                                           -> parity.xml
+#   parity-2.5.4   the same under lightning 2.5.4                           -> parity-2.5.4.xml
 #   cures          each cure taken out; the tests that must see it          -> cures.json
 #   bench          benchmarks/replay.py, within these seconds               -> replay.jsonl
 #   musgd          benchmarks/musgd.py                                      -> musgd.jsonl
@@ -23,8 +25,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 
-kind=gpu marker=gpu
-[ "$device" = cuda ] || kind=cpu marker="not gpu"
+kind=gpu marker="(gpu or data) and not parity and not long"
+[ "$device" = cuda ] || kind=cpu marker="not gpu and not overfit"
 export CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 
 layer() { # FOLDER [WHEEL...]: an environment over the interpreter's own packages, with graphreplay and these wheels
@@ -56,16 +58,22 @@ print(f"Python {sys.version.split()[0]}, torch {torch.__version__}, lightning {i
 PY
 }
 
-run_tests() { # ENVIRONMENT SECONDS REPORT
+run_tests() { # ENVIRONMENT SECONDS REPORT MARKER
     "$1/bin/python" -c 'import lightning; print("lightning", lightning.__version__)'
-    timeout --kill-after=10 "$2" "$1/bin/python" -m pytest tests/library -m "$marker" -rs -q -p no:cacheprovider \
+    timeout --kill-after=10 "$2" "$1/bin/python" -m pytest tests/library -m "$4" -rs -q -p no:cacheprovider \
         --durations=20 "--junitxml=$out/$3"
+}
+
+older() { # The environment with lightning 2.5.4, made once
+    [ -x "$work/older/bin/python" ] || layer "$work/older" "$packed"/lightning-2.5.4/*.whl
 }
 
 run_step() { # STEP SECONDS
     case $1 in
-    tests) run_tests "$work/newest" "$2" tests.xml ;;
-    tests-2.5.4) layer "$work/older" "$packed"/lightning-2.5.4/*.whl && run_tests "$work/older" "$2" tests-2.5.4.xml ;;
+    tests) run_tests "$work/newest" "$2" tests.xml "$marker" ;;
+    tests-2.5.4) older && run_tests "$work/older" "$2" tests-2.5.4.xml "$marker" ;;
+    parity) run_tests "$work/newest" "$2" parity.xml parity ;;
+    parity-2.5.4) older && run_tests "$work/older" "$2" parity-2.5.4.xml parity ;;
     cures)
         # The step `tests` shows that they pass with every cure in place.
         timeout --kill-after=10 "$2" "$work/newest/bin/python" scripts/cures.py "$kind" --no-baseline --jobs 4 \
@@ -88,7 +96,7 @@ run_step() { # STEP SECONDS
         return $code
         ;;
     *)
-        echo "unknown step $1; the steps are tests, tests-2.5.4, cures, bench, musgd and host"
+        echo "unknown step $1; the steps are tests, tests-2.5.4, parity, parity-2.5.4, cures, bench, musgd and host"
         return 2
         ;;
     esac

@@ -1,6 +1,6 @@
 """The parity scenario on the GPU: each fit of a task, replayed, ends bit for bit where two native ones do.
 
-`layoutN` has N sizes of images in turn.
+`layoutN` has N sizes of images.
 """
 
 from __future__ import annotations

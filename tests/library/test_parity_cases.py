@@ -13,7 +13,6 @@ import graphreplay.callback
 import graphreplay.tasks.parity
 from graphreplay import OptionError
 from graphreplay.tasks.batch import TASKS
-from graphreplay.tasks.modules import OrientedModule
 from graphreplay.tasks.parity import (
     LAYOUTS,
     MODULES,
@@ -46,10 +45,13 @@ def test_cases_are_27_and_detection(accumulate: int) -> None:
 def test_every_layout_of_a_case_comes_three_times(case: ParityCase) -> None:
     """So that each is watched, recorded and replayed again. The last batch of a validation is half a one."""
     scenario = scenario_of(case)
-    counts = Counter(tuple(batch.images.shape) for batch in scenario.batches())
+    forms = [batch.images.shape for batch in scenario.batches()]
+    counts = Counter(forms)
     assert len(counts) == case.layouts
     assert min(counts.values()) >= 3
-    assert sum(counts.values()) == case.steps
+    assert len(forms) == case.steps
+    windows = set(zip(forms[::2], forms[1::2], strict=True))
+    assert windows == {(late, early) for early, late in windows}, "layouts share windows in either order"
     assert scenario.validation is not None
     assert [len(batch.images) for batch in scenario.validation()] == [4, 2]
 
@@ -74,13 +76,10 @@ def test_retirement_fails_a_case() -> None:
 def test_replays_that_are_missing_fail_a_case(rehearsed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here because the layout is watched twice before it is recorded."""
     case = ParityCase("oriented", "fp32", 1, 1)
-
-    def replayed() -> OrientedModule:
-        return OrientedModule(width=8, warmup_steps=2, ema_decay=0.9, capture_network=True, replay={"sightings": 2})
-
-    slow = replace(scenario_of(case, "cpu"), replayed=replayed)
+    late = scenario_of(case, "cpu", capture_network=True, replay={"sightings": 2})
+    slow = replace(scenario_of(case, "cpu"), replayed=late.module)
     monkeypatch.setattr(graphreplay.tasks.parity, "scenario_of", lambda *_: slow)
-    with pytest.raises(NotReplayed, match="replayed 10 times, not 11; observed 2 times, not 1"):
+    with pytest.raises(NotReplayed, match="replayed 6 times, not 7; observed 2 times, not 1"):
         prove_case(case, "cpu")
 
 
