@@ -25,11 +25,14 @@ def test_sleeps():
 """
 
 
+def settings(tmp_path: Path) -> dict[str, str]:
+    """Without the sandbox: its tests tell by a file of this machine which process they are."""
+    return {"REPLAYBENCH_CACHE_DIR": str(tmp_path / "cache"), "REPLAYBENCH_SANDBOX": "off"}
+
+
 @pytest.fixture
 def system(tmp_path: Path) -> Iterator[Embedded]:
-    # Its tests tell by a file of this machine which process they are.
-    env = {"REPLAYBENCH_CACHE_DIR": str(tmp_path / "cache"), "REPLAYBENCH_SANDBOX": "off"}
-    with embedded.up(tmp_path, **env) as it:
+    with embedded.up(tmp_path, **settings(tmp_path)) as it:
         it.wait_ready()
         yield it
 
@@ -64,7 +67,7 @@ def test_a_request_to_stop_ends_the_test_and_all_else(system: Embedded, tested: 
 def test_a_job_survives_a_stop(system: Embedded, tested: int, tmp_path: Path) -> None:
     system.end()
     (tmp_path / "tested.pid").unlink()
-    with embedded.up(tmp_path, REPLAYBENCH_CACHE_DIR=str(tmp_path / "cache")) as again:
+    with embedded.up(tmp_path, **settings(tmp_path)) as again:
         again.wait_ready()
         wait_for((tmp_path / "tested.pid").exists, "the test to start again", 120)
         shown = embedded.command("jobs", "--json", REPLAYBENCH_DATA_DIR=str(again.data_dir))

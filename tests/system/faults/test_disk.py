@@ -45,7 +45,7 @@ def test_a_worker_whose_disk_is_full_blames_no_test(tmp_path: Path) -> None:
     runs to its end on the same worker."""
     repo = faults.suite(tmp_path)
     with small_disk(tmp_path / "cache-w1", 64) as disk, fleet.running(tmp_path, REPLAYBENCH_CLAIM_CAP="1000") as it:
-        it.worker()
+        it.worker(REPLAYBENCH_FREE_BYTES=str(1 << 20))
         job = it.submit(repo.path)
         cell = it.wait_for_cases(job, 3, 20)["id"]
         filler = fill(disk)
