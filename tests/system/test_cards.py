@@ -95,6 +95,8 @@ def test_two_workers_share_two_cards(tmp_path: Path) -> None:
         "REPLAYBENCH_HOST_RUNTIMES": sys.executable,
         "REPLAYBENCH_SWEEP_S": "0.3",
         "REPLAYBENCH_RESERVE_AFTER_S": "2",
+        # Its tests write down in a file of this machine when they ran.
+        "REPLAYBENCH_SANDBOX": "off",
     }
     with system.running(tmp_path, **env, **cards.env) as it, another_worker(it, tmp_path, cards, **env):
         it.post("/repositories", {"name": "demo", "url": str(repo.path)})

@@ -63,7 +63,7 @@ def test_a_push_becomes_a_finished_job(tmp_path: Path) -> None:
         assert ended["requested_by"] == "m.keller"
         (row,) = it.get(f"/jobs/{job}/table")["rows"]
         assert row["result"] == "1 failed, 1 passed, 1 skipped"
-        status = wait_for(lambda: forge.taken[-1:] if forge.taken[-1]["state"] == "failure" else None, "the status")[0]
+        status = wait_for(lambda: [one for one in forge.taken[-1:] if one["state"] == "failure"], "the status")[0]
         assert (status["commit"], status["description"]) == (sha, "1 failed, 1 passed, 1 skipped")
         assert (status["context"], status["target_url"]) == ("replaybench/unit", f"https://bench.example/jobs/{job}")
         other = it.wait_for_end(int(str(told["push to topic: change"]["job"])))
