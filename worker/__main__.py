@@ -67,7 +67,7 @@ class _Unfailing(io.TextIOBase):
 
 def main() -> int:
     """Run a worker, or what an operator asks. The exit code: 0 when stopped, 2 when it cannot start."""
-    if sys.argv[1:]:
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
         return operator.run(sys.argv[1:])
     structlog.configure(
         processors=[

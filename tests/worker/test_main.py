@@ -272,3 +272,26 @@ def test_a_sandbox_that_must_be_and_is_not_allowed_stops_the_start(
     assert worker.wait() == 2
     assert "REPLAYBENCH_SANDBOX='on': " in worker.log.read_text()
     assert "No permissions to create new namespace" in worker.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--enroll", "TOKEN", "--service", "URL"], 0, "enrolled as gpu-3 at "),
+        (["--enroll", "TOKEN"], 2, "--enroll and --service go together"),
+        (["--help"], 0, "clear CARD"),
+        (["gpus"], 0, "["),
+        (["clear", "9"], 2, "has no fault that stays"),
+        (["nonsense"], 2, "worker --enroll TOKEN --service URL"),
+    ],
+    ids=["enroll", "half", "help", "gpus", "clear", "nonsense"],
+)
+def test_what_else_it_is_asked_than_to_run(
+    env: dict[str, str], service: StubService, tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    """Enrolment by its options, a machine's cards by their words; anything else is answered with the usage."""
+    env["REPLAYBENCH_ENROLMENT_FILE"] = str(tmp_path / "worker.json")
+    command = [sys.executable, "-m", "worker", *(service.url if word == "URL" else word for word in words)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+    assert (tmp_path / "worker.json").exists() == said.startswith("enrolled")
