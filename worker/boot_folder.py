@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from worker.owned import remove
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class DeadFolder:
     lock: FileLock
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove(self.path)
         Path(self.lock.lock_file).unlink(missing_ok=True)
         self.lock.release()
 

@@ -52,10 +52,9 @@ def make_overlay(
     _make(folder, runtime)
     python = folder / "bin" / "python"
     env = tools.env() | {"UV_PYTHON_DOWNLOADS": "never"}
-    confinement = FREE
-    if install and cache is not None and box.sandboxed:
-        env |= {"UV_CACHE_DIR": str(cache), "UV_LINK_MODE": "copy"}
-        confinement = box.install(env, Path(tools.uv), cache)
+    apart = cache if box.sandboxed else None
+    if apart is not None:
+        env |= {"UV_CACHE_DIR": str(apart), "UV_LINK_MODE": "copy"}
     for line in install:
         log.note(f"install {line}")
         command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *_words(line)]
@@ -66,7 +65,7 @@ def make_overlay(
             stop=stop,
             timeout_s=tools.timeout_s,
             on_output=log.feed,
-            confinement=confinement,
+            confinement=FREE if apart is None else box.install(env, Path(tools.uv), apart),
         )
         if code:
             raise build_fault(f"install line {line!r} failed: ", output)
