@@ -26,7 +26,7 @@ from worker.host_runtime import probe_hosts
 from worker.messages import CaseEvent, Cause, EnvironmentEvent, SuiteSpec
 from worker.process import Confinement, KeptProcess
 from worker.runtime import Tools
-from worker.sandbox import find_sandbox
+from worker.sandbox import find_sandbox, interpreter_places
 from worker.sandbox_view import View, arguments
 from worker.settings import Settings, SettingsError
 
@@ -490,3 +490,37 @@ def test_the_leased_cards_alone_are_passed(tmp_path: Path, monkeypatch: pytest.M
     assert "/dev/nvidia3" not in cards("GPU-b")
     assert {"/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"} <= set(cards("GPU-a", "GPU-b"))
     assert "/dev/nvidiactl" in cards("GPU-c")
+
+
+def interpreter(place: Path, prefix: Path, spied: Path) -> Path:
+    """A program that answers as an interpreter of that prefix does, and keeps the environment that it was given."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    fresh = place.with_name("fresh")
+    fresh.write_text(f"#!/bin/sh\nenv > {spied}\necho '[\"{prefix}\"]'\n")
+    fresh.chmod(0o755)
+    fresh.rename(place)
+    return place
+
+
+def test_what_a_runtime_needs_is_asked_of_the_runtime_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was thrown away and built anew may come from another interpreter, and one that could not answer once may
+    do so the next time. It is given none of the worker's secrets."""
+    monkeypatch.setenv("REPLAYBENCH_WORKER_TOKEN", "a worker's secret")
+    place, spied = tmp_path / "runtime/bin/python", tmp_path / "spied"
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+    assert interpreter_places(place) == (place,)
+    interpreter(place, tmp_path / "before", spied)
+    assert tmp_path / "before" in interpreter_places(place)
+    assert "a worker's secret" not in spied.read_text()
+    spied.unlink()
+    assert tmp_path / "before" in interpreter_places(place)
+    assert not spied.exists(), "asked once"
+    interpreter(place, tmp_path / "after", spied)
+    assert tmp_path / "after" in interpreter_places(place)
+    place.unlink()
+    place.symlink_to(interpreter(tmp_path / "other/python", tmp_path / "before", spied))
+    assert tmp_path / "before" in interpreter_places(place)
