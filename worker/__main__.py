@@ -67,7 +67,7 @@ class _Unfailing(io.TextIOBase):
 
 def main() -> int:
     """Run a worker, or what an operator asks. The exit code: 0 when stopped, 2 when it cannot start."""
-    if sys.argv[1:]:
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
         return operator.run(sys.argv[1:])
     structlog.configure(
         processors=[
@@ -102,13 +102,17 @@ def _say_ready() -> None:
     sys.stdout.flush()
 
 
+def _key(settings: Settings) -> str:
+    """Who a worker is, at which service, as part of a file's name."""
+    return hashlib.sha256(f"{settings.service_url} {settings.name}".encode()).hexdigest()[:16]
+
+
 def _claim_name(cache: Path, settings: Settings) -> FileLock:
     """This worker's name at its service, for this process alone: the service takes a second worker of the name for the
     first one's next start, and ends what the first is running."""
     names = cache / "names"
     names.mkdir(exist_ok=True)
-    key = hashlib.sha256(f"{settings.service_url} {settings.name}".encode()).hexdigest()[:16]
-    lock = FileLock(names / f"{key}.lock", thread_local=False)
+    lock = FileLock(names / f"{_key(settings)}.lock", thread_local=False)
     try:
         lock.acquire(timeout=settings.stop_grace_s)  # An earlier start of it may still be ending.
     except Timeout:
@@ -140,7 +144,8 @@ class _Worker:
         cache.mkdir(parents=True, exist_ok=True)
         self.name = _claim_name(cache, settings)
         self.attempts = BootFolder(cache / "attempts", boot)
-        self.spools = BootFolder(cache / "spool", boot)
+        # Another worker of this cache must not deliver them: its token speaks for itself, or to another service.
+        self.spools = BootFolder(cache / "spool", boot, _key(settings))
         self.health = DeviceHealth(
             self.devices,
             FaultBook(cache / "devices"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import shutil
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -40,6 +39,7 @@ from worker.messages import (
 )
 from worker.output_log import OutputLog, Tee
 from worker.overlay import Overlay, make_overlay
+from worker.owned import remove
 from worker.pytest_run import Run, run_pytest
 from worker.runtime import Tools, built_runtime
 from worker.runtime_facts import Runtime, assert_is
@@ -185,7 +185,7 @@ class _Attempt:
                     self.devices,
                     env=run.env,
                     stop=self.stop,
-                    confinement=box.tests(run.env),
+                    confinement=box.tests(),
                 )
         if self.stop.is_set():
             raise Stopped("stopped")
@@ -322,7 +322,7 @@ class _Attempt:
         self.delivery.send(AttemptEndedEvent(cause, detail))
         self.delivery.finish(self.host.stopping, self.host.settings.stop_grace_s / 2)
         self.uses.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove(self.folder)
 
     def _gives_up(self, failures: int) -> bool:
         """Whether a log is worth no further try: a service that takes events and no log must not hold the devices."""

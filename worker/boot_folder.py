@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from worker.owned import remove
 
 
 @dataclass(frozen=True)
@@ -17,27 +18,31 @@ class DeadFolder:
     lock: FileLock
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove(self.path)
         Path(self.lock.lock_file).unlink(missing_ok=True)
         self.lock.release()
 
 
 class BootFolder:
-    """A folder of this worker process alone, below ``root``. Its lock goes with the process."""
+    """A folder of this worker process alone, below ``root``. Its lock goes with the process.
 
-    def __init__(self, root: Path, boot: str) -> None:
+    One with an ``owner`` is looked after by later processes of that owner only.
+    """
+
+    def __init__(self, root: Path, boot: str, owner: str = "") -> None:
         self._root = root
-        self.path = root / boot
+        self._owner = owner
+        self.path = root / (f"{boot}-{owner}" if owner else boot)
         root.mkdir(parents=True, exist_ok=True)
         # Between a lock file's making and its locking another worker that starts could take it for one of the dead.
         self._starting = FileLock(f"{root}.lock", thread_local=False)
-        self._lock = FileLock(root / f"{boot}.lock", thread_local=False)
+        self._lock = FileLock(root / f"{self.path.name}.lock", thread_local=False)
         with self._starting:
             self.path.mkdir(exist_ok=True)
             self._lock.acquire(blocking=False)
 
     def dead(self) -> list[DeadFolder]:
-        """The folders of worker processes that are gone."""
+        """The folders of worker processes that are gone, but for those of other owners."""
         with self._starting:
             return self._dead()
 
@@ -45,7 +50,7 @@ class BootFolder:
         found = []
         for path in sorted(self._root.glob("*.lock")):
             lock = FileLock(path, thread_local=False)
-            if path.stem == self.path.name:
+            if path.stem == self.path.name or (self._owner and path.stem.partition("-")[2] not in ("", self._owner)):
                 continue
             try:
                 lock.acquire(blocking=False)

@@ -18,7 +18,9 @@ import structlog
 
 from worker import enrolment
 from worker.cgroup import Cgroups, Group, find_cgroups, memory_of_machine_mib
+from worker.environment import allowed
 from worker.limits import Limits
+from worker.owned import real_folder
 from worker.process import FREE, Confinement
 from worker.runtime_facts import Runtime
 from worker.sandbox import Found, find_sandbox
@@ -92,9 +94,10 @@ class Box:
     def sandboxed(self) -> bool:
         return self.holds.sandbox.sandbox is not None and self.view is not None
 
-    def tests(self, env: Mapping[str, str]) -> Confinement:
-        """For what runs in the tests' own view, without their limits."""
-        return self._confined(self.view, env)
+    def tests(self) -> Confinement:
+        """For what runs in the tests' own view, without their limits. Of all variables only the worker's own open a
+        place to it: those of a suite are the tree's."""
+        return self._confined(self.view, allowed(os.environ))
 
     def install(self, env: Mapping[str, str], uv: Path, cache: Path) -> Confinement:
         """For an install line: with the network, what uv is configured with, and a cache that only this repository's
@@ -110,10 +113,12 @@ class Box:
         sandbox = self.holds.sandbox.sandbox
         if sandbox is None or view is None or self.python is None:
             return FREE
+        if view.temporary is not None:
+            real_folder(view.temporary)  # What ran before could have put a link in its stead.
         return Confinement(sandbox.prefix(self.python, view, env))
 
     @contextlib.contextmanager
-    def opened(self, number: int, env: Mapping[str, str]) -> Iterator[tuple[Confinement, Group | None]]:
+    def opened(self, number: int) -> Iterator[tuple[Confinement, Group | None]]:
         """For one pytest process: its confinement with all limits, and its group as long as it lasts."""
         group = self._group(number)
         rlimits = self.limits.each_process()
@@ -121,7 +126,7 @@ class Box:
             rlimits |= self.limits.instead_of_a_group(_threads_of_user())
         doors = group.doors if group else ()
         try:
-            yield Confinement(self.tests(env).prefix, doors, rlimits), group
+            yield Confinement(self.tests().prefix, doors, rlimits), group
         finally:
             if group:
                 group.close()

@@ -8,6 +8,7 @@ lost: the attempt is stopped and nothing more is sent.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import threading
 import time
@@ -18,8 +19,8 @@ import structlog
 
 from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
 from worker.encoding import decode, encode
-from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Event
-from worker.spool import Spool, read, split
+from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Cause, Event
+from worker.spool import Leftover, Spool, read, split
 
 log = structlog.get_logger()
 
@@ -28,6 +29,12 @@ BATCH_EVENTS = 500
 _BACKOFF_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 _LOG_TAIL = 8 << 10
 _LOG_LOOK_S = 1.0
+_ID = 1 << 10
+_CUT = "too large for the service: left out"
+_TOO_SMALL = (
+    "the service answers 413 to a single event: raise REPLAYBENCH_BODY_CAP_BYTES there, or the limit of the proxy "
+    "before it"
+)
 
 
 class Delivery:
@@ -199,16 +206,35 @@ class Delivery:
             return
         if len(self._groups[place]) > 1:
             self._spool.split(place)
-            split(self._groups, place)
-            return
-        self._groups[place] = [_shortened(self._groups[place][0])]
+        if not _made_smaller(self._groups, place):
+            log.error("the service takes nothing of this attempt", attempt=self._assignment.attempt, why=_TOO_SMALL)
+            self.fenced = True
+        if self.fenced or isinstance(self._groups[place][-1], AttemptEndedEvent):
+            self._stop.set()
+
+
+def _made_smaller(groups: list[list[Event]], place: int) -> bool:
+    """Halve a batch that the service found too large, or shorten its only event; one that cannot be shortened ends the
+    attempt, for what follows would wait behind it for ever. Whether there was anything left to do."""
+    if len(groups[place]) > 1:
+        split(groups, place)
+        return True
+    (event,) = groups[place]
+    if (short := _shortened(event)) == event:
+        return False
+    groups[place] = [short]
+    return True
 
 
 def _shortened(event: Event) -> Event:
-    if isinstance(event, CaseEvent) and (event.traceback or event.properties or event.evidence):
-        cut = "too large for the service: left out"
-        return dataclasses.replace(event, traceback=cut, properties={}, evidence=None, message=cut)
-    raise Retryable("an event is too large for the service and cannot be shortened", after_s=30.0)
+    if isinstance(event, CaseEvent) and (
+        event.traceback != _CUT and (event.traceback or event.properties or event.evidence)
+    ):
+        return dataclasses.replace(event, traceback=_CUT, properties={}, evidence=None, message=_CUT)
+    if isinstance(event, CaseEvent) and len(event.node_id) > _ID:
+        name = f"{event.node_id[: _ID // 2]}… sha256 {hashlib.sha256(event.node_id.encode()).hexdigest()[:16]}"
+        return dataclasses.replace(event, node_id=name, message=_CUT, cleaned=True)
+    return AttemptEndedEvent(Cause.INFRASTRUCTURE, _TOO_SMALL)
 
 
 def _grouped(events: list[Event]) -> list[list[Event]]:
@@ -232,14 +258,25 @@ def deliver_leftover(client: Client, path: Path) -> None:
         Retryable: the service is away.
     """
     try:
-        leftover = read(path)
-        for seq, group in enumerate(leftover.groups if leftover else [], start=1):
-            assert leftover is not None  # noqa: S101 - there is a group
-            events = decode(Batch, {"token": "", "seq": 0, "events": group}).events
-            client.post(leftover.attempt, Batch(leftover.token, seq, events))
+        if (leftover := read(path)) is not None:
+            groups = [list(decode(Batch, {"token": "", "seq": 0, "events": group}).events) for group in leftover.groups]
+            _post_all(client, leftover, groups)
     except Retryable:
         raise
     except ServiceError as error:
         log.info("leftover spool not wanted", path=str(path), reason=str(error))
     except (ValueError, OSError) as error:
         log.error("leftover spool not readable", path=str(path), reason=str(error))
+
+
+def _post_all(client: Client, leftover: Leftover, groups: list[list[Event]]) -> None:
+    """Post a dead worker's batches; one that it had not come to halve is halved here."""
+    place = 0
+    while place < len(groups):
+        try:
+            client.post(leftover.attempt, Batch(leftover.token, place + 1, tuple(groups[place])))
+        except TooLarge:
+            if not _made_smaller(groups, place):
+                raise
+        else:
+            place += 1

@@ -14,6 +14,12 @@ from filelock import FileLock, Timeout
 
 from worker.messages import Device
 
+PATIENCE_S = 60.0
+
+
+class ChoosingBusy(Exception):
+    """Nobody else gets to choose devices. The text says where to look."""
+
 
 class DeviceLease:
     """Devices that this attempt holds until ``release``."""
@@ -44,9 +50,21 @@ class DevicePool:
         folder.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
-    def choosing(self) -> Iterator[DeviceLease]:
-        """All devices that are free now, while nobody else on this host chooses. Whoever enters keeps what it needs."""
-        with FileLock(self._folder / "choosing.lock", thread_local=False):
+    def choosing(self, patience_s: float = PATIENCE_S) -> Iterator[DeviceLease]:
+        """All devices that are free now, while nobody else on this host chooses. Whoever enters keeps what it needs.
+
+        Raises:
+            ChoosingBusy: somebody else chose all the while. A worker that was stopped in the middle of it, or whose
+                service is slow, must not keep the others of the host from ever trying again.
+        """
+        try:
+            lock = FileLock(self._folder / "choosing.lock", thread_local=False).acquire(timeout=patience_s)
+        except Timeout:
+            raise ChoosingBusy(
+                f"another worker of this host has been choosing devices for {patience_s:g} s "
+                f"({self._folder / 'choosing.lock'}): see whether one is stopped"
+            ) from None
+        with lock:
             lease = DeviceLease(dict(self._take_free()))
             with ExitStack() as stack:
                 stack.callback(lease.release)

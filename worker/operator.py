@@ -16,6 +16,8 @@ from worker.messages import Device
 from worker.settings import cache_dir
 
 USAGE = """usage: replaybench worker              run a worker
+       replaybench worker --enroll TOKEN --service URL
+                                       exchange an enrolment token for this worker's own
        replaybench worker gpus         list this machine's cards and their faults, as JSON
        replaybench worker clear CARD   let a card with a fault that stays have cells again, by index or UUID
 """

@@ -6,19 +6,25 @@ not see through; so a ``.pth`` file names the runtime's folders, by code, for th
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import metadata
+from email.parser import HeaderParser
 from pathlib import Path
 
+from worker.cleaning import Cleaner
 from worker.confinement import OPEN, Box
 from worker.errors import EnvironmentFault, build_fault
 from worker.output_log import OutputLog
+from worker.owned import read_file
 from worker.process import FREE, run_kept
 from worker.runtime import Tools
 from worker.runtime_facts import Runtime
+
+_MOST_PACKAGES, _LONGEST = 2000, 200
+"""Of what an install line leaves, how much is told in the environment's record."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +58,9 @@ def make_overlay(
     _make(folder, runtime)
     python = folder / "bin" / "python"
     env = tools.env() | {"UV_PYTHON_DOWNLOADS": "never"}
-    confinement = FREE
-    if install and cache is not None and box.sandboxed:
-        env |= {"UV_CACHE_DIR": str(cache), "UV_LINK_MODE": "copy"}
-        confinement = box.install(env, Path(tools.uv), cache)
+    apart = cache if box.sandboxed else None
+    if apart is not None:
+        env |= {"UV_CACHE_DIR": str(apart), "UV_LINK_MODE": "copy"}
     for line in install:
         log.note(f"install {line}")
         command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *_words(line)]
@@ -66,13 +71,26 @@ def make_overlay(
             stop=stop,
             timeout_s=tools.timeout_s,
             on_output=log.feed,
-            confinement=confinement,
+            confinement=FREE if apart is None else box.install(env, Path(tools.uv), apart),
         )
         if code:
             raise build_fault(f"install line {line!r} failed: ", output)
-    installed = metadata.distributions(path=[str(_site(folder, runtime))])
-    own = {_normal(found.metadata["Name"]): found.version for found in installed}
-    return Overlay(python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **own})
+    return Overlay(
+        python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **_installed(_site(folder, runtime))}
+    )
+
+
+def _installed(site: Path) -> dict[str, str]:
+    """The packages that the install lines left, by what they say of themselves: the tree wrote it, so it may be
+    anything. What says nothing that can be used is passed over."""
+    found: dict[str, str] = {}
+    for place in sorted(site.glob("*.dist-info"))[:_MOST_PACKAGES]:
+        with contextlib.suppress(OSError):
+            said = HeaderParser().parsestr(read_file(place / "METADATA").decode("utf-8", "replace"))
+            name, version = (Cleaner().text(str(said[key] or ""), _LONGEST) for key in ("Name", "Version"))
+            if name and version:
+                found[_normal(name)] = version
+    return found
 
 
 def _words(line: str) -> list[str]:

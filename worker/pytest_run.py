@@ -19,6 +19,7 @@ from worker.confinement import Box
 from worker.errors import InfrastructureFault
 from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, SuiteSpec
 from worker.output_log import OutputLog
+from worker.owned import fresh_file
 from worker.process import Ended, KeptProcess
 from worker.report import LIMITS, End, Key, Names, ProcessReport, last_words
 from worker.seal import Opener
@@ -135,11 +136,11 @@ class _Process:
         chosen = self._rest if self._rest is not None else _chosen(self._run.suite)
         if chosen:
             selection = self._run.folder / f"select-{self._report.process}.json"
-            selection.write_text(json.dumps(chosen), encoding="ascii")
+            with fresh_file(selection) as stream:
+                stream.write(json.dumps(chosen).encode("ascii"))
             env["REPLAYBENCH_SELECT"] = str(selection)
-        self._events.touch(mode=0o600)
-        env_in = self._run.box.opened(self._report.process, env)
-        with env_in as (confinement, group), Captured() as captured, self._events.open("rb") as stream:
+        held = self._run.box.opened(self._report.process)
+        with held as (confinement, group), Captured() as captured, fresh_file(self._events) as stream:
             self._lines = Opener(captured.key)
             process = KeptProcess(
                 self._run.command(),

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from worker.environment import allowed
 from worker.sandbox_view import View, arguments
 
 _INIT = Path(__file__).with_name("sandbox_init.py")
@@ -96,17 +97,29 @@ def find_sandbox(hidden: tuple[Path, ...] = (), extra: tuple[Path, ...] = ()) ->
     return Found(sandbox)
 
 
-@lru_cache(maxsize=256)
 def interpreter_places(python: Path, hidden: tuple[Path, ...] = ()) -> tuple[Path, ...]:
     """Where an interpreter and its standard library lie."""
-    command = [str(python), "-I", "-c", _LOOK]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TRY_S, check=False)
+    links = _links(python)
     try:
-        prefixes = {Path(prefix) for prefix in json.loads(done.stdout)}
-    except ValueError:  # It will say itself why it does not run.
-        prefixes = set()
-    places = [*_links(python), *(part for prefix in sorted(prefixes) for part in _parts(prefix, hidden))]
+        status = python.stat()
+        prefixes = _prefixes(python, (links[-1], status.st_dev, status.st_ino, status.st_mtime_ns))
+    except (OSError, ValueError, subprocess.TimeoutExpired):  # It will say itself why it does not run.
+        prefixes = ()
+    places = [*links, *(part for prefix in prefixes for part in _parts(prefix, hidden))]
     return tuple(dict.fromkeys(places))
+
+
+@lru_cache(maxsize=256)
+def _prefixes(python: Path, _: tuple[Path, int, int, int]) -> tuple[Path, ...]:
+    """What an interpreter calls its prefixes. A runtime that is built anew may be another interpreter's, so the second
+    argument tells which file it is.
+
+    Raises:
+        OSError, ValueError, TimeoutExpired: it does not say.
+    """
+    command, env = [str(python), "-I", "-c", _LOOK], allowed(os.environ)  # Its packages run code of their own at start.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TRY_S, env=env, check=False)
+    return tuple(sorted({Path(prefix) for prefix in json.loads(done.stdout)}))
 
 
 def _links(path: Path) -> list[Path]:

@@ -9,7 +9,7 @@ import structlog
 
 from worker.attempt import Host, run_attempt
 from worker.client import Refused, Retryable, ServiceError
-from worker.devices import DeviceLease, DevicePool
+from worker.devices import ChoosingBusy, DeviceLease, DevicePool
 from worker.membership import Membership
 from worker.messages import Assignment, Device
 from worker.settings import Settings
@@ -92,10 +92,14 @@ class Server:
         return taken == self._count
 
     def _serve_one(self) -> bool:
-        with self._pool.choosing() as lease:
-            lease.keep([uuid for uuid in lease.uuids if not self._host.health.check(uuid)])
-            assignment = self._claim(lease)
-            lease.keep(_chosen(assignment, lease) if assignment else ())
+        try:
+            with self._pool.choosing() as lease:
+                lease.keep([uuid for uuid in lease.uuids if not self._host.health.check(uuid)])
+                assignment = self._claim(lease)
+                lease.keep(_chosen(assignment, lease) if assignment else ())
+        except ChoosingBusy as busy:
+            log.warning("no claim", reason=str(busy))
+            return False  # The service's sweep wakes again for what still waits.
         if assignment is None:
             return False
         log.info("claimed", attempt=assignment.attempt, cell=assignment.cell.name, devices=lease.uuids)

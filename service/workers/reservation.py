@@ -9,8 +9,9 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from service.clock import now
@@ -21,8 +22,9 @@ from service.states import CellState
 from worker.encoding import decode
 from worker.messages import Capabilities, RuntimeSpec, SuiteSpec
 
-LOOKED_AT = 50
-"""Waiting cells that one claim looks at. They are those due first, and one of them is all that a worker keeps for."""
+PAGE = 50
+"""Waiting cells that are read at once, those due first. One of them is all that a worker keeps for, mostly the first;
+but before it there may be any number that no worker can serve."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,8 @@ def find(session: Session, worker: Worker, capabilities: Capabilities, settings:
     kinds = [kind for kind in capabilities.kinds if SuiteSpec("", (), kind=kind).devices > 1]
     if not kinds:
         return None
-    long_ago = now() - datetime.timedelta(seconds=settings.reserve_after_s)
-    waiting = session.execute(
-        select(Cell.id, Cell.priority, Cell.suite_spec, Cell.runtime, Cell.reserved_worker_id)
-        .where(Cell.state == CellState.QUEUED, Cell.kind.in_(kinds), Cell.queued_at < long_ago)
-        .order_by(Cell.priority.desc(), Cell.queued_at, Cell.id)
-        .limit(LOOKED_AT)
-    ).all()
     own = frozenset(device.uuid for device in capabilities.devices)
-    for cell_id, priority, spec, name, holder in waiting:
+    for cell_id, priority, spec, name, holder in _waiting(session, kinds, settings):
         suite, runtime = decode(SuiteSpec, spec), RuntimeSpec.parse(name)
         if misfit(capabilities, suite, runtime) is not None:
             continue
@@ -64,6 +59,23 @@ def find(session: Session, worker: Worker, capabilities: Capabilities, settings:
         fit = frozenset(device.uuid for device in fitting(capabilities, suite, runtime))
         return Reservation(cell_id, priority, suite.devices, fit, noted=bool(held) and holder is not None)
     return None
+
+
+def _waiting(session: Session, kinds: list[str], settings: Settings) -> Iterator[Row[Any]]:
+    """The cells of some kinds that have waited for long, those due first."""
+    long_ago = now() - datetime.timedelta(seconds=settings.reserve_after_s)
+    statement = (
+        select(Cell.id, Cell.priority, Cell.suite_spec, Cell.runtime, Cell.reserved_worker_id)
+        .where(Cell.state == CellState.QUEUED, Cell.kind.in_(kinds), Cell.queued_at < long_ago)
+        .order_by(Cell.priority.desc(), Cell.queued_at, Cell.id)
+        .limit(PAGE)
+    )
+    read = 0
+    while rows := session.execute(statement.offset(read)).all():
+        yield from rows
+        if len(rows) < PAGE:
+            return
+        read += PAGE
 
 
 def _held_by(

@@ -13,6 +13,7 @@ from sqlalchemy import update
 
 from service.clock import now
 from service.models import Cell, Worker
+from service.workers import reservation
 from tests.support import running_service
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService, WorkerDriver
@@ -29,6 +30,9 @@ kind = "cuda"
 [suites.two]
 kind = "cuda.2"
 [suites.host]
+[suites.nowhere]
+kind = "cuda.2"
+gpu = ["NVIDIA B300"]
 """
 KINDS = ("cpu", "cuda", "cuda.2")
 
@@ -143,4 +147,18 @@ def test_cards_that_the_cell_cannot_use_are_not_kept_for_it(service: RunningServ
     submit(service, "one")
     assert suite_of(driver, "GPU-a0") is None
     driver.beat(tuple(dataclasses.replace(card, drained="Xid 48" * card.index) for card in cards("a", 2)))
+    assert suite_of(driver, "GPU-a0") == "one"
+
+
+def test_cells_that_nobody_can_serve_hide_none_that_has_waited_behind_them(
+    service: RunningService, suites: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are, and however urgent."""
+    monkeypatch.setattr(reservation, "PAGE", 2)
+    driver = worker(service, "w1", "a")
+    for suite in ("nowhere", "nowhere", "nowhere", "nowhere", "nowhere", "two"):
+        grown_old(service, submit(service, suite, priority=0 if suite == "two" else 5))
+    submit(service, "one")
+    assert suite_of(driver, "GPU-a0") is None
+    assert suite_of(driver, "GPU-a0", "GPU-a1") == "two"
     assert suite_of(driver, "GPU-a0") == "one"

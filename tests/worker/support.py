@@ -126,7 +126,7 @@ class StubService:
         if method == "PUT":
             self.artifacts[path.rsplit("/", 1)[-1]] = body
             return self.artifact_status, {}
-        if path.endswith(("/register", "/heartbeat", "/claim")):
+        if path.endswith(("/enroll", "/register", "/heartbeat", "/claim")):
             return self.membership(path.rpartition("/")[2], json.loads(body))
         if self.script:
             return self.script.pop(0)
@@ -136,6 +136,8 @@ class StubService:
         return self.take(decode(Batch, json.loads(body)), stored)
 
     def membership(self, call: str, body: Any) -> Answer:
+        if call == "enroll":
+            return 200, {"worker": "gpu-3", "token": "its own"}
         if call == "heartbeat":
             self.heartbeats.append(body)
             return 204, None

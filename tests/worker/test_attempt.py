@@ -332,6 +332,55 @@ def test_an_install_line_may_have_options_quotes_and_spaces(
     assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
 
 
+ODD = """
+import pathlib
+import os, sys
+site = next(path for path in pathlib.Path(__file__.partition("/tree/")[0], "overlay").glob("lib/*/site-packages"))
+odd = site / "odd-1.dist-info"
+odd.mkdir()
+{harm}
+"""
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("os.mkfifo(odd / 'METADATA')", {}),
+        ("(odd / 'METADATA').symlink_to('/dev/zero')", {}),
+        ("(odd / 'METADATA').mkdir()", {}),
+        ("pass", {}),
+        ("(odd / 'METADATA').write_text('Metadata-Version: 2.1\\n')", {}),
+        ("(odd / 'METADATA').write_bytes(b'Name: odd\\nVersion: 1\\xff\\n')", {"odd": "1\ufffd"}),
+        ("(odd / 'METADATA').write_text('Name: odd\\nVersion: 1\\0\\n')", {"odd": "1\\x00"}),
+        ("odd.rmdir(); odd.symlink_to(site)", {}),
+    ],
+    ids=["pipe", "device", "folder", "none", "no-name", "bytes", "nul", "link"],
+)
+def test_what_a_package_says_of_itself_may_be_anything(
+    host: Host, service: StubService, repository: Repository, harm: str, said: dict[str, str]
+) -> None:
+    """A build backend writes where the worker reads which packages there are: nobody waits for it, reads it for ever or
+    breaks over it, and what is told of it can be stored."""
+    repository.commit(
+        {
+            "thing/pyproject.toml": PROJECT,
+            "thing/backend.py": BACKEND.replace("import zipfile", "import zipfile" + ODD.format(harm=harm), 1),
+            "thing/thing.py": "",
+            "tests/test_it.py": "def test_it(): pass\n",
+        }
+    )
+    install = {"install": ("--no-build-isolation -e ./thing",)}
+    thread = threading.Thread(target=run, args=(host, repository), kwargs=install, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "the worker waits for what was left to it"
+    assert (ended(service).cause, ended(service).detail) == (Cause.FINISHED, "")
+    (environment,) = [event for event in service.events if isinstance(event, EnvironmentEvent)]
+    packages = environment.record["packages"]
+    assert packages["thing"] == "0.3"
+    assert {name: version for name, version in packages.items() if name == "odd"} == said
+
+
 def test_an_install_line_without_its_second_quote_is_environment(
     host: Host, service: StubService, repository: Repository
 ) -> None:

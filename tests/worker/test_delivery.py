@@ -14,7 +14,7 @@ from tests.worker.support import Repository, StubService, wait_for
 from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
 from worker.delivery import Delivery, deliver_leftover
 from worker.encoding import encode
-from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Cause, Event, Outcome
+from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Cause, EnvironmentEvent, Event, Outcome
 from worker.spool import Spool, read
 
 NEVER = threading.Event()
@@ -136,6 +136,49 @@ def test_a_batch_too_large_is_halved(service: StubService, deliver: Maker) -> No
     delivery.send(case(99, traceback="x" * 9000))
     assert delivery.finish(NEVER, 0)
     assert numbers(service.events) == [*map(str, range(40)), "99"]
+
+
+LARGE = [
+    (case(99, traceback="x" * 9000), ["98", "99", "100"]),
+    (CaseEvent(1, "t.py::" + "x" * 9000, 0, Outcome.PASSED), ["98", "x" * 506, "100"]),
+    (EnvironmentEvent({"packages": "x" * 9000}), ["98"]),
+    (AttemptEndedEvent(Cause.FINISHED, "x" * 9000), ["98"]),
+]
+
+
+@pytest.mark.parametrize("leftover", [False, True])
+@pytest.mark.parametrize(("event", "kept"), LARGE, ids=["text", "id", "facts", "end"])
+def test_an_event_too_large_keeps_nothing_waiting(
+    service: StubService, client: Client, deliver: Maker, tmp_path: Path, event: Event, kept: list[str], leftover: bool
+) -> None:
+    """What of a case is too large is left out; where nothing can be, the attempt ends with the next step, rather than
+    hold its slot for ever. The same where its worker was killed before it knew."""
+    service.largest = 3000
+    events = [case(98), event, case(100)]
+    if leftover:
+        spool = Spool(tmp_path / "6.jsonl", 5, "lease")
+        for one in events:
+            spool.append(encode([one]))
+        spool.close()
+        deliver_leftover(client, tmp_path / "6.jsonl")
+    else:
+        delivery = deliver()
+        for one in events:
+            delivery.send(one)
+        assert delivery.finish(NEVER, 0)
+    assert [name.partition("…")[0] for name in numbers(service.events)][: len(kept)] == kept
+    ends = [one.detail for one in service.events if isinstance(one, AttemptEndedEvent)]
+    assert [("413" in end, "REPLAYBENCH_BODY_CAP_BYTES" in end) for end in ends] == [(True, True)] * (len(kept) == 1)
+
+
+def test_a_service_that_takes_no_event_at_all_frees_the_slot(service: StubService, deliver: Maker) -> None:
+    """Whatever the size: the lease is left to run out."""
+    service.largest = 10
+    stop = threading.Event()
+    delivery = deliver(stop)
+    delivery.send(case(1))
+    assert delivery.finish(NEVER, 0)
+    assert (delivery.fenced, stop.is_set()) == (True, True)
 
 
 def test_a_worker_that_stops_leaves_the_spool(client: Client, deliver: Maker, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.devices import DevicePool
+from worker.devices import ChoosingBusy, DevicePool
 from worker.messages import Device
 
 TWO = tuple(Device(index, f"GPU-{index}", "H200", 1, "580", "13.0") for index in range(2))
@@ -28,6 +28,18 @@ def test_what_is_kept_is_not_free_until_it_is_released(tmp_path: Path) -> None:
         assert fourth.uuids == ("GPU-0",)
         fourth.release()
     second.release()
+
+
+def test_a_worker_stopped_while_it_chooses_stops_no_other(tmp_path: Path) -> None:
+    """Who waits for it gives up after a while, says where to look, and holds nothing."""
+    mine, others = DevicePool(TWO, tmp_path), DevicePool(TWO, tmp_path)
+    with mine.choosing() as lease:
+        with pytest.raises(ChoosingBusy, match=r"choosing\.lock"), others.choosing(0.1):
+            raise AssertionError("two chose at once")
+        lease.release()
+    with others.choosing(0.1) as again:
+        assert again.uuids == ("GPU-0", "GPU-1")
+        again.release()
 
 
 def test_a_claim_that_breaks_gives_all_back(tmp_path: Path) -> None:

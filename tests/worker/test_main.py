@@ -159,16 +159,46 @@ def test_kill_9_leaves_no_process_and_the_next_start_cleans_up(
     worker.wait()
     wait_for(lambda: not given_a_home_in(tmp_path / "cache/attempts"), "the test process and its keeper to be gone")
     (spool,) = tmp_path.glob("cache/spool/*/5.jsonl")
-    boot = spool.parent.name
+    boot = spool.parent.name.partition("-")[0]
     service.paths.clear()
     again = Worker(env, tmp_path / "log")
     start.append(again)
     again.ready()
     assert service.paths[0] == "POST /api/v1/worker/attempts/5/batches"
-    assert not list(tmp_path.glob(f"cache/*/{boot}"))
+    assert not list(tmp_path.glob(f"cache/*/{boot}*"))
     assert not list(Path("/sys/fs/cgroup").glob(f"**/replaybench-{boot}-*"))
     again.process.send_signal(signal.SIGTERM)
     assert again.wait() == 0
+
+
+@pytest.mark.parametrize("other", ["REPLAYBENCH_WORKER_NAME", "REPLAYBENCH_SERVICE_URL"])
+def test_what_a_dead_worker_had_to_say_waits_for_itself(
+    start: list[Worker], env: dict[str, str], service: StubService, repository: Repository, tmp_path: Path, other: str
+) -> None:
+    """Another worker of the same cache may not speak for it, or speaks to another service: it ends the processes that
+    are left, removes the attempt, and leaves the spool alone."""
+    repository.commit({"tests/test_it.py": SLOW})
+    service.assignments.append(assignment(repository))
+    start.append(Worker(env, tmp_path / "log"))
+    start[0].ready()
+    wait_for(lambda: next((p.read_text() for p in tmp_path.glob("cache/attempts/*/5/pid")), ""), "the case")
+    start[0].process.kill()
+    start[0].wait()
+    left = len(service.stored)
+    (spool,) = tmp_path.glob("cache/spool/*/5.jsonl")
+    words = spool.read_bytes()
+    service.paths.clear()
+    another = {"REPLAYBENCH_WORKER_NAME": "another", "REPLAYBENCH_SERVICE_URL": f"{service.url}/another"}[other]
+    start.append(Worker(env | {other: another}, tmp_path / "log"))
+    start[1].ready()
+    assert not list(tmp_path.glob("cache/attempts/*/5"))
+    assert [path for path in service.paths if "batches" in path] == []
+    assert spool.read_bytes() == words
+    start.append(Worker(env, tmp_path / "log"))
+    start[2].ready()
+    assert [path for path in service.paths if "batches" in path]
+    assert len(service.stored) >= left
+    assert not spool.parent.exists()
 
 
 def test_what_outlived_a_worker_and_its_keeper_is_ended_at_the_next_start(
@@ -272,3 +302,26 @@ def test_a_sandbox_that_must_be_and_is_not_allowed_stops_the_start(
     assert worker.wait() == 2
     assert "REPLAYBENCH_SANDBOX='on': " in worker.log.read_text()
     assert "No permissions to create new namespace" in worker.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--enroll", "TOKEN", "--service", "URL"], 0, "enrolled as gpu-3 at "),
+        (["--enroll", "TOKEN"], 2, "--enroll and --service go together"),
+        (["--help"], 0, "clear CARD"),
+        (["gpus"], 0, "["),
+        (["clear", "9"], 2, "has no fault that stays"),
+        (["nonsense"], 2, "worker --enroll TOKEN --service URL"),
+    ],
+    ids=["enroll", "half", "help", "gpus", "clear", "nonsense"],
+)
+def test_what_else_it_is_asked_than_to_run(
+    env: dict[str, str], service: StubService, tmp_path: Path, words: list[str], code: int, said: str
+) -> None:
+    """Enrolment by its options, a machine's cards by their words; anything else is answered with the usage."""
+    env["REPLAYBENCH_ENROLMENT_FILE"] = str(tmp_path / "worker.json")
+    command = [sys.executable, "-m", "worker", *(service.url if word == "URL" else word for word in words)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+    assert (tmp_path / "worker.json").exists() == said.startswith("enrolled")

@@ -26,7 +26,7 @@ from worker.host_runtime import probe_hosts
 from worker.messages import CaseEvent, Cause, EnvironmentEvent, SuiteSpec
 from worker.process import Confinement, KeptProcess
 from worker.runtime import Tools
-from worker.sandbox import find_sandbox
+from worker.sandbox import find_sandbox, interpreter_places
 from worker.sandbox_view import View, arguments
 from worker.settings import Settings, SettingsError
 
@@ -168,6 +168,90 @@ socket.create_connection(("127.0.0.1", {int(service.url.rpartition(":")[2])})).c
     run(host, repository, install=("--no-build-isolation -e ./thing",))
     assert (ended(service).cause, ended(service).detail) == (Cause.FINISHED, "")
     assert outcomes(service) == passed("test_it")
+
+
+NAMES = """
+import os, pathlib
+def test_it(): assert [name for name in {named!r} if pathlib.Path(name).exists() and os.path.getsize(name)] == []
+"""
+
+
+@needs_sandbox
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "CUDA_HOME", "CUDA_PATH", "SSL_CERT_DIR"])
+def test_a_suite_opens_no_place_by_naming_it(
+    host: Host, service: StubService, settings: Settings, repository: Repository, tmp_path: Path, variable: str
+) -> None:
+    """The worker's own such variables name places that a test is shown; those of a tree's suite show nothing."""
+    assert settings.token_file is not None
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("a neighbour's secret\n")
+    named = [str(settings.token_file), str(tmp_path / "private" / "key")]
+    places = ":".join([named[0], str(tmp_path / "private")])
+    repository.commit({"tests/test_it.py": NAMES.format(named=named)})
+    run(host, repository, suite=SuiteSpec("gate", ("tests",), env={variable: places}))
+    assert outcomes(service) == passed("test_it")
+
+
+TRAPS = """
+import os
+
+def leave(folder, *names):
+    for name in names:
+        place = folder + "/" + name
+        if os.path.lexists(place):
+            os.rename(place, place + "-before")
+        {trap}
+"""
+THEN_BREAKS = """
+def test_leaves():
+    leave(os.path.dirname(os.environ["HOME"]), "tmp", "home", "select-2.json", "events-2.jsonl")
+    os._exit(9)
+"""
+AFTER = """
+import os
+def test_after():
+    assert not os.path.exists("/tmp/canary") and not os.path.exists("/var/tmp/canary")
+    open("/tmp/after", "w").close()
+"""
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "trap", ["os.symlink({outside!r} + '/' + name, place)", "os.symlink({outside!r}, place)", "os.mkfifo(place)",
+             "os.makedirs(place + '/x')", "open(place, 'w').close()"],
+    ids=["link", "link-to-a-folder", "pipe", "folder", "file"],
+)  # fmt: skip
+@pytest.mark.parametrize("by", ["test", "build"])
+def test_what_is_left_for_the_worker_leads_it_nowhere(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path, trap: str, by: str
+) -> None:
+    """The worker makes files in the attempt's folder, and binds parts of it, where tested code may write: through what
+    lies there in their stead it reads, writes and shows nothing outside, and waits for nobody."""
+    outside = tmp_path / "outside"
+    (outside / "tmp").mkdir(parents=True)
+    kept = ["canary", "events-1.jsonl", "events-2.jsonl", "select-2.json", "tmp/canary"]
+    for name in kept:
+        (outside / name).write_text("untouched")
+    leave = TRAPS.format(trap=trap.format(outside=str(outside)))
+    names = '"tmp", "home", "events-1.jsonl", "events-2.jsonl"'
+    spy = f'{leave}leave(os.path.abspath(__file__).partition("/tree/")[0], {names})\n'
+    repository.commit(
+        {
+            "thing/pyproject.toml": PROJECT,
+            "thing/backend.py": (spy if by == "build" else "") + BACKEND,
+            "thing/thing.py": "",
+            "tests/test_it.py": (leave + THEN_BREAKS if by == "test" else "") + AFTER,
+        }
+    )
+    install = ("--no-build-isolation -e ./thing",) if by == "build" else ()
+    thread = threading.Thread(target=run, args=(host, repository), kwargs={"install": install}, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive(), "the worker waits for what was left to it"
+    assert ended(service).cause is Cause.FINISHED, ended(service)
+    assert outcomes(service).get("test_after") == "passed", service.artifacts["log.txt"].decode()
+    assert sorted(str(path.relative_to(outside)) for path in outside.rglob("*") if path.is_file()) == kept
+    assert {(outside / name).read_text() for name in kept} == {"untouched"}
 
 
 WORKS = """
@@ -406,3 +490,37 @@ def test_the_leased_cards_alone_are_passed(tmp_path: Path, monkeypatch: pytest.M
     assert "/dev/nvidia3" not in cards("GPU-b")
     assert {"/dev/nvidia1", "/dev/nvidia3", "/dev/nvidiactl", "/dev/nvidia-uvm"} <= set(cards("GPU-a", "GPU-b"))
     assert "/dev/nvidiactl" in cards("GPU-c")
+
+
+def interpreter(place: Path, prefix: Path, spied: Path) -> Path:
+    """A program that answers as an interpreter of that prefix does, and keeps the environment that it was given."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    fresh = place.with_name("fresh")
+    fresh.write_text(f"#!/bin/sh\nenv > {spied}\necho '[\"{prefix}\"]'\n")
+    fresh.chmod(0o755)
+    fresh.rename(place)
+    return place
+
+
+def test_what_a_runtime_needs_is_asked_of_the_runtime_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was thrown away and built anew may come from another interpreter, and one that could not answer once may
+    do so the next time. It is given none of the worker's secrets."""
+    monkeypatch.setenv("REPLAYBENCH_WORKER_TOKEN", "a worker's secret")
+    place, spied = tmp_path / "runtime/bin/python", tmp_path / "spied"
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+    assert interpreter_places(place) == (place,)
+    interpreter(place, tmp_path / "before", spied)
+    assert tmp_path / "before" in interpreter_places(place)
+    assert "a worker's secret" not in spied.read_text()
+    spied.unlink()
+    assert tmp_path / "before" in interpreter_places(place)
+    assert not spied.exists(), "asked once"
+    interpreter(place, tmp_path / "after", spied)
+    assert tmp_path / "after" in interpreter_places(place)
+    place.unlink()
+    place.symlink_to(interpreter(tmp_path / "other/python", tmp_path / "before", spied))
+    assert tmp_path / "before" in interpreter_places(place)
