@@ -178,14 +178,14 @@ class _Attempt:
         self.delivery.send(self._environment(runtime, overlay, box))
         run = self._run(overlay, mounts, box)
         if runtime.cuda:
-            with self._timed("device check"):
+            with self._timed("device check"), box.looking() as confinement:
                 self.host.device_checks.assert_visible(
                     overlay.python,
                     runtime.interpreter,
                     self.devices,
                     env=run.env,
                     stop=self.stop,
-                    confinement=box.tests(),
+                    confinement=confinement,
                 )
         if self.stop.is_set():
             raise Stopped("stopped")
