@@ -76,8 +76,11 @@ def run_attempt(assignment: Assignment, devices: tuple[Device, ...], host: Host)
     with structlog.contextvars.bound_contextvars(attempt=assignment.attempt, cell=assignment.cell.name):
         attempt = _Attempt(assignment, devices, host)
         with attempt.watching_shutdown():
-            cause, detail = attempt.outcome()
-            attempt.end(cause, detail)
+            try:
+                cause, detail = attempt.outcome()
+                attempt.end(cause, detail)
+            finally:
+                attempt.clear()
         log.info("attempt ended", cause=cause.value, detail=detail[:500])
 
 
@@ -178,14 +181,14 @@ class _Attempt:
         self.delivery.send(self._environment(runtime, overlay, box))
         run = self._run(overlay, mounts, box)
         if runtime.cuda:
-            with self._timed("device check"):
+            with self._timed("device check"), box.looking() as confinement:
                 self.host.device_checks.assert_visible(
                     overlay.python,
                     runtime.interpreter,
                     self.devices,
                     env=run.env,
                     stop=self.stop,
-                    confinement=box.tests(),
+                    confinement=confinement,
                 )
         if self.stop.is_set():
             raise Stopped("stopped")
@@ -321,6 +324,9 @@ class _Attempt:
             detail = "; ".join(filter(None, [detail, *upload(self.host.client, self.assignment, logs, self._gives_up)]))
         self.delivery.send(AttemptEndedEvent(cause, detail))
         self.delivery.finish(self.host.stopping, self.host.settings.stop_grace_s / 2)
+
+    def clear(self) -> None:
+        """Let go of what was used, and leave no file."""
         self.uses.close()
         remove(self.folder)
 

@@ -99,15 +99,21 @@ class Box:
         place to it: those of a suite are the tree's."""
         return self._confined(self.view, allowed(os.environ))
 
-    def install(self, env: Mapping[str, str], uv: Path, cache: Path) -> Confinement:
+    @contextlib.contextmanager
+    def install(
+        self, env: Mapping[str, str], uv: Path, cache: Path | None
+    ) -> Iterator[tuple[Confinement, Group | None]]:
         """For an install line: with the network, what uv is configured with, and a cache that only this repository's
-        lines write to, so that nothing of it gets into a runtime."""
-        if self.view is None:
-            return FREE
-        cache.mkdir(parents=True, exist_ok=True)
-        readable = (*self.view.readable, uv, *_uv_places(env))
-        view = View((*self.view.writable, cache), readable, self.view.temporary, network=True)
-        return self._confined(view, env)
+        lines write to, so that nothing of it gets into a runtime; without one there is no sandbox. A suite's limits
+        are for its tests: here the operator's caps hold."""
+        prefix: tuple[str, ...] = ()
+        if self.view is not None and cache is not None:
+            cache.mkdir(parents=True, exist_ok=True)
+            readable = (*self.view.readable, uv, *_uv_places(env))
+            view = View((*self.view.writable, cache), readable, self.view.temporary, network=True)
+            prefix = self._confined(view, env).prefix
+        with self._limited("install", self.holds.caps, prefix) as held:
+            yield held
 
     def _confined(self, view: View | None, env: Mapping[str, str]) -> Confinement:
         sandbox = self.holds.sandbox.sandbox
@@ -120,22 +126,34 @@ class Box:
     @contextlib.contextmanager
     def opened(self, number: int) -> Iterator[tuple[Confinement, Group | None]]:
         """For one pytest process: its confinement with all limits, and its group as long as it lasts."""
-        group = self._group(number)
-        rlimits = self.limits.each_process()
+        with self._limited(str(number), self.limits, self.tests().prefix) as held:
+            yield held
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[Confinement]:
+        """For what runs in the tests' own view and is none of them: the operator's caps hold."""
+        with self._limited("look", self.holds.caps, self.tests().prefix) as (confinement, _):
+            yield confinement
+
+    @contextlib.contextmanager
+    def _limited(
+        self, name: str, limits: Limits, prefix: tuple[str, ...]
+    ) -> Iterator[tuple[Confinement, Group | None]]:
+        group = self._group(name, limits)
+        rlimits = limits.each_process()
         if group is None:
-            rlimits |= self.limits.instead_of_a_group(_threads_of_user())
-        doors = group.doors if group else ()
+            rlimits |= limits.instead_of_a_group(_threads_of_user())
         try:
-            yield Confinement(self.tests().prefix, doors, rlimits), group
+            yield Confinement(prefix, group.doors if group else (), rlimits), group
         finally:
             if group:
                 group.close()
 
-    def _group(self, number: int) -> Group | None:
-        if self.holds.cgroups is None:
+    def _group(self, name: str, limits: Limits) -> Group | None:
+        if self.holds.cgroups is None or not self.name:
             return None
         try:
-            return self.holds.cgroups.make(f"{self.name}-{number}", self.limits)
+            return self.holds.cgroups.make(f"{self.name}-{name}", limits)
         except OSError as error:
             log.warning("no group", error=str(error))
             return None

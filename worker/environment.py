@@ -13,6 +13,7 @@ _NAMES = frozenset({"PATH", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "TZ", "SSL_CE
 _PREFIXES = ("LC_", "NVIDIA_", "CUDA_", "NCCL_", "NVSHMEM_", "TORCH_", "OMPI_MCA_", "PMIX_MCA_")
 _BUILD_NAMES = frozenset({"SSL_CLIENT_CERT", "CC", "CXX"})
 _BUILD_PREFIXES = ("UV_",)
+_PUBLISHING = "UV_PUBLISH_"  # What uploads packages is no business of one who installs some.
 _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 _NEVER = frozenset({"CUDA_VISIBLE_DEVICES"})
 _OURS = ("REPLAYBENCH_", "BROKER_URL", "DATABASE_URL")
@@ -32,7 +33,8 @@ def for_build(environ: Mapping[str, str], sources: Mapping[str, str]) -> dict[st
     more = {
         key: value
         for key, value in environ.items()
-        if key in _BUILD_NAMES or key.startswith(_BUILD_PREFIXES) or key.lower() in _PROXIES
+        if (key in _BUILD_NAMES or key.startswith(_BUILD_PREFIXES) or key.lower() in _PROXIES)
+        and not key.startswith(_PUBLISHING)
     }
     home = {"HOME": environ["HOME"]} if "HOME" in environ else {}
     cache = {"XDG_CACHE_HOME": environ["XDG_CACHE_HOME"]} if "XDG_CACHE_HOME" in environ else {}

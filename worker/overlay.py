@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 
+from worker.cgroup import Group
 from worker.cleaning import Cleaner
 from worker.confinement import OPEN, Box
 from worker.errors import EnvironmentFault, build_fault
 from worker.output_log import OutputLog
 from worker.owned import read_file
-from worker.process import FREE, run_kept
+from worker.process import run_kept
 from worker.runtime import Tools
 from worker.runtime_facts import Runtime
 
@@ -64,20 +65,33 @@ def make_overlay(
     for line in install:
         log.note(f"install {line}")
         command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *_words(line)]
-        code, output = run_kept(
-            command,
-            env=env,
-            cwd=tree,
-            stop=stop,
-            timeout_s=tools.timeout_s,
-            on_output=log.feed,
-            confinement=FREE if apart is None else box.install(env, Path(tools.uv), apart),
-        )
+        with box.install(env, Path(tools.uv), apart) as (confinement, group):
+            code, output = run_kept(
+                command,
+                env=env,
+                cwd=tree,
+                stop=stop,
+                timeout_s=tools.timeout_s,
+                on_output=log.feed,
+                confinement=confinement,
+            )
+            limit = _limit_met(group)
         if code:
-            raise build_fault(f"install line {line!r} failed: ", output)
+            raise build_fault(f"install line {line!r} failed{limit}: ", output)
     return Overlay(
         python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **_installed(_site(folder, runtime))}
     )
+
+
+def _limit_met(group: Group | None) -> str:
+    """Which of the operator's caps an install line ran into, for a person; nothing if none."""
+    if group is None:
+        return ""
+    if killed := group.out_of_memory():
+        return f" (the out-of-memory killer was here: {killed}; the cap is REPLAYBENCH_MEMORY_CAP_MIB)"
+    if group.refused_processes():
+        return f" (no more than {group.limits.processes} processes and threads, REPLAYBENCH_PROCESSES_CAP)"
+    return ""
 
 
 def _installed(site: Path) -> dict[str, str]:

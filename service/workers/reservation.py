@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.clock import now
@@ -61,7 +61,7 @@ def find(session: Session, worker: Worker, capabilities: Capabilities, settings:
     return None
 
 
-def _waiting(session: Session, kinds: list[str], settings: Settings) -> Iterator[Row[Any]]:
+def _waiting(session: Session, kinds: list[str], settings: Settings) -> Iterator[Any]:
     """The cells of some kinds that have waited for long, those due first."""
     long_ago = now() - datetime.timedelta(seconds=settings.reserve_after_s)
     statement = (

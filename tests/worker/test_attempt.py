@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.nvml import MIB, Cards, card
+from tests.worker.holding import needs_cgroup
 from tests.worker.support import Repository, StubService, is_alive, wait_for, wait_for_thread
 from worker import gpu
 from worker.attempt import Host, run_attempt
@@ -22,6 +23,7 @@ from worker.confinement import Holds, find_holds
 from worker.device_faults import FaultBook
 from worker.health import DeviceHealth
 from worker.host_runtime import probe_hosts
+from worker.limits import Limits
 from worker.messages import (
     Assignment,
     AttemptEndedEvent,
@@ -379,6 +381,39 @@ def test_what_a_package_says_of_itself_may_be_anything(
     packages = environment.record["packages"]
     assert packages["thing"] == "0.3"
     assert {name: version for name, version in packages.items() if name == "odd"} == said
+
+
+@needs_cgroup
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("data = bytearray(600 << 20)", "the limit of 256 MiB (memory_mib) was reached"),
+        (
+            "import os, time\nfor _ in range(300):\n    if not os.fork(): os.closerange(0, 99), time.sleep(100)",
+            "REPLAYBENCH_PROCESSES_CAP",
+        ),
+    ],
+    ids=["memory", "processes"],
+)
+def test_a_build_backend_is_held_to_the_operators_caps(
+    host: Host, service: StubService, repository: Repository, harm: str, said: str, sandbox: str
+) -> None:
+    """It is the tree's own code as much as the tests are. Its cell says which limit it met, and nothing of it stays."""
+    holds = find_holds(host.settings.model_copy(update={"sandbox": sandbox}))
+    held = dataclasses.replace(holds, caps=Limits(memory_mib=256, processes=100))
+    repository.commit(
+        {
+            "thing/pyproject.toml": PROJECT,
+            "thing/backend.py": f"{harm}\n{BACKEND}",
+            "thing/thing.py": "",
+            "tests/test_it.py": "def test_it(): pass\n",
+        }
+    )
+    run(dataclasses.replace(host, holds=held), repository, install=("--no-build-isolation -e ./thing",))
+    assert (ended(service).cause, said in ended(service).detail) == (Cause.ENVIRONMENT, True), ended(service).detail
+    assert held.cgroups is not None
+    assert [path for root in held.cgroups.roots for path in root.glob(f"replaybench-{host.folder.name}-5-*")] == []
 
 
 def test_an_install_line_without_its_second_quote_is_environment(

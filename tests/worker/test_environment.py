@@ -57,6 +57,14 @@ def test_uv_gets_its_sources_and_no_token() -> None:
     assert env.keys() & {"BROKER_URL", "REPLAYBENCH_WORKER_TOKEN", "PYTHONPATH"} == set()
 
 
+def test_a_build_learns_where_packages_come_from_and_not_how_to_upload_some() -> None:
+    """Build backends, which are the tree's own code, run in uv's environment."""
+    index = {"UV_INDEX": "https://index.example/simple", "UV_INDEX_MINE_PASSWORD": "for reading"}
+    env = for_build(WORKERS | index | {"UV_PUBLISH_TOKEN": "t", "UV_PUBLISH_PASSWORD": "p"}, {})
+    assert index.items() <= env.items()
+    assert not [key for key in env if key.startswith("UV_PUBLISH_")]
+
+
 def test_git_gets_none_of_its_own_variables() -> None:
     """Nor a prompt, nor anybody's configuration."""
     env = for_git(WORKERS)
