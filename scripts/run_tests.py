@@ -18,7 +18,8 @@ ROOT = Path(__file__).resolve().parent.parent
 APPLICATION = ("service", "worker", "system", "docs")
 NO_TESTS = 5
 # Most of the application's tests wait for processes, so two run beside the library's, which compute. A file stays in
-# one process, since its fixtures are dear. What is long is heavy or counts on the machine being its own, and runs alone.
+# one process, since its fixtures are dear. What is long is heavy, or counts on the machine being its own, and runs
+# alone.
 IN_PARALLEL = {"quick": ("--numprocesses", "2", "--dist", "loadfile")}
 
 
