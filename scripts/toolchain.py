@@ -43,7 +43,7 @@ def works(*command: str | Path, env: dict[str, str] | None = None) -> bool:
 def package_environment() -> dict[str, str]:
     """The environment for uv: with the index, wheelhouse and constraints that pip is configured with."""
     sys.path.insert(0, str(ROOT))
-    from worker.package_sources import uv_environment  # noqa: PLC0415 -- found only by the line above
+    from worker.runtimes.package_sources import uv_environment  # noqa: PLC0415 -- found only by the line above
 
     return {**os.environ, **uv_environment(os.environ), "UV_PYTHON_DOWNLOADS": "never"}
 

@@ -20,27 +20,29 @@ from typing import TextIO, cast
 import structlog
 from filelock import FileLock, Timeout
 
-from worker import arguments, gpu, operator, room
+from worker import arguments
 from worker.attempt import Host
 from worker.boot_folder import BootFolder
 from worker.client import Client, ServiceError
-from worker.confinement import find_holds
 from worker.consumer_watch import ConsumerWatch
-from worker.device_faults import FaultBook
-from worker.devices import DevicePool
 from worker.enrolment import EnrolmentError
-from worker.health import DeviceHealth
-from worker.host_runtime import probe_hosts
+from worker.gpus import gpu, operator
+from worker.gpus.device_faults import FaultBook
+from worker.gpus.devices import DevicePool
+from worker.gpus.health import DeviceHealth
+from worker.gpus.xids import XidWatch
+from worker.isolation.confinement import find_holds
+from worker.isolation.survivors import end_survivors
 from worker.library_logs import bridge
 from worker.membership import Membership
 from worker.messages import CONTRACT, Capabilities, Registration
-from worker.runtime import Tools
+from worker.runtimes import room
+from worker.runtimes.host_runtime import probe_hosts
+from worker.runtimes.runtime import Tools
 from worker.serve import Server, kinds
 from worker.settings import Settings, SettingsError, load
-from worker.survivors import end_survivors
 from worker.tasks import consume, make_app, stop_consuming
 from worker.variables import unread
-from worker.xids import XidWatch
 
 log = structlog.get_logger()
 

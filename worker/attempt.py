@@ -13,18 +13,20 @@ from pathlib import Path
 
 import structlog
 
-from worker.artifacts import upload
-from worker.checkout import check_out
 from worker.client import Client
-from worker.confinement import Box, Holds, install_cache, make_box
 from worker.delivery import Delivery
-from worker.device_check import DeviceChecks
 from worker.encoding import encode
-from worker.environment import for_tests
 from worker.errors import AttemptError, InfrastructureFault, Stopped
-from worker.health import DeviceHealth
-from worker.keeper import descendants
-from worker.limits import limits_of
+from worker.gpus.device_check import DeviceChecks
+from worker.gpus.health import DeviceHealth
+from worker.gpus.usage import UsageSampler
+from worker.isolation.confinement import Box, Holds, install_cache, make_box
+from worker.isolation.environment import for_tests
+from worker.isolation.keeper import descendants
+from worker.isolation.limits import limits_of
+from worker.isolation.owned import remove
+from worker.isolation.sandbox_view import View
+from worker.isolation.survivors import end_survivors
 from worker.messages import (
     Assignment,
     AttemptEndedEvent,
@@ -37,17 +39,15 @@ from worker.messages import (
     RuntimeSpec,
     UsageEvent,
 )
-from worker.output_log import OutputLog, Tee
-from worker.overlay import Overlay, make_overlay
-from worker.owned import remove
-from worker.pytest_run import Run, run_pytest
-from worker.runtime import Tools, built_runtime
-from worker.runtime_facts import Runtime, assert_is
-from worker.sandbox_view import View
+from worker.observing.artifacts import upload
+from worker.observing.output_log import OutputLog, Tee
+from worker.observing.pytest_run import Run, run_pytest
+from worker.runtimes.overlay import Overlay, make_overlay
+from worker.runtimes.runtime import Tools, built_runtime
+from worker.runtimes.runtime_facts import Runtime, assert_is
 from worker.settings import Settings
-from worker.source import source_of
-from worker.survivors import end_survivors
-from worker.usage import UsageSampler
+from worker.sources.checkout import check_out
+from worker.sources.source import source_of
 
 log = structlog.get_logger()
 

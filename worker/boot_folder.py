@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from worker.owned import remove
+from worker.isolation.owned import remove
 
 
 @dataclass(frozen=True)

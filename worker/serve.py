@@ -9,7 +9,7 @@ import structlog
 
 from worker.attempt import Host, run_attempt
 from worker.client import Refused, Retryable, ServiceError
-from worker.devices import ChoosingBusy, DeviceLease, DevicePool
+from worker.gpus.devices import ChoosingBusy, DeviceLease, DevicePool
 from worker.membership import Membership
 from worker.messages import Assignment, Device
 from worker.settings import Settings

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.cgroup import find_cgroups
-from worker.sandbox import find_sandbox
+from worker.isolation.cgroup import find_cgroups
+from worker.isolation.sandbox import find_sandbox
 
 SANDBOX = find_sandbox((Path.home(),))
 CGROUPS = find_cgroups()

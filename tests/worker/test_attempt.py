@@ -16,14 +16,14 @@ import pytest
 from tests.support.nvml import MIB, Cards, card
 from tests.worker.holding import needs_cgroup
 from tests.worker.support import Repository, StubService, is_alive, wait_for, wait_for_thread
-from worker import gpu
 from worker.attempt import Host, run_attempt
 from worker.client import Client
-from worker.confinement import Holds, find_holds
-from worker.device_faults import FaultBook
-from worker.health import DeviceHealth
-from worker.host_runtime import probe_hosts
-from worker.limits import Limits
+from worker.gpus import gpu
+from worker.gpus.device_faults import FaultBook
+from worker.gpus.health import DeviceHealth
+from worker.gpus.xids import XidWatch
+from worker.isolation.confinement import Holds, find_holds
+from worker.isolation.limits import Limits
 from worker.messages import (
     Assignment,
     AttemptEndedEvent,
@@ -35,10 +35,10 @@ from worker.messages import (
     SuiteSpec,
     UsageEvent,
 )
-from worker.runtime import Tools
-from worker.runtime_use import Use
+from worker.runtimes.host_runtime import probe_hosts
+from worker.runtimes.runtime import Tools
+from worker.runtimes.runtime_use import Use
 from worker.settings import Settings
-from worker.xids import XidWatch
 
 SUITE = {
     "tests/test_it.py": """
@@ -476,7 +476,7 @@ def test_a_service_that_takes_no_log_does_not_hold_the_attempt(
     host: Host, service: StubService, repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as it takes events; that the log is missing is said."""
-    monkeypatch.setattr("worker.artifacts._BACKOFF_S", (0.01,))
+    monkeypatch.setattr("worker.observing.artifacts._BACKOFF_S", (0.01,))
     service.artifact_status = 503
     repository.commit(SUITE)
     run(host, repository, install=("./thing",))

@@ -15,8 +15,8 @@ import pytest
 from tests.support import broker
 from tests.support.nvml import Cards, card
 from tests.worker.support import PYTHON, Repository, StubService, wait_for
-from worker.devices import DevicePool
 from worker.encoding import encode
+from worker.gpus.devices import DevicePool
 from worker.messages import Assignment, Device, RuntimeSpec, SuiteSpec
 
 ROOT = Path(__file__).parents[2]

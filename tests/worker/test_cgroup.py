@@ -11,11 +11,11 @@ import pytest
 
 from tests.worker.holding import CGROUPS, needs_cgroup
 from tests.worker.support import is_alive, wait_for
-from worker import cgroup
-from worker.cgroup import Group
-from worker.keeper import descendants
-from worker.limits import Limits
-from worker.process import Confinement, Ended, KeptProcess
+from worker.isolation import cgroup
+from worker.isolation.cgroup import Group
+from worker.isolation.keeper import descendants
+from worker.isolation.limits import Limits
+from worker.isolation.process import Confinement, Ended, KeptProcess
 
 pytestmark = needs_cgroup
 

@@ -16,12 +16,12 @@ from filelock import FileLock
 
 from tests.support import git_server, small_disk
 from tests.worker.support import Repository, wait_for
-from worker import git as worker_git
-from worker.checkout import check_out
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
-from worker.git import GitError, git
 from worker.messages import CellSpec, SuiteSpec
-from worker.mirror import Source, commit_in_mirror
+from worker.sources import git as worker_git
+from worker.sources.checkout import check_out
+from worker.sources.git import GitError, git
+from worker.sources.mirror import Source, commit_in_mirror
 
 
 def checked_out(cell: CellSpec, tmp_path: Path, name: str = "tree", stop: threading.Event | None = None) -> Path:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.device_check import DeviceChecks
 from worker.errors import EnvironmentFault
+from worker.gpus.device_check import DeviceChecks
 from worker.messages import Device
 
 ONE = (Device(0, "GPU-0", "NVIDIA H200", 1, "580.1", "13.0"),)

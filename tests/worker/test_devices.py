@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.devices import ChoosingBusy, DevicePool
+from worker.gpus.devices import ChoosingBusy, DevicePool
 from worker.messages import Device
 
 TWO = tuple(Device(index, f"GPU-{index}", "H200", 1, "580", "13.0") for index in range(2))

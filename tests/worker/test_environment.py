@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from worker.environment import for_build, for_tests
-from worker.git import environment as for_git
+from worker.isolation.environment import for_build, for_tests
+from worker.sources.git import environment as for_git
 
 WORKERS = {
     "PATH": "/usr/bin",

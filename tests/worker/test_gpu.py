@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.nvml import Cards, card
 from tests.worker.support import wait_for, wait_for_thread
-from worker import gpu
-from worker.xids import XidWatch
+from worker.gpus import gpu
+from worker.gpus.xids import XidWatch
 
 
 def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *of: dict[str, object]) -> Cards:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.support.nvml import Cards, card
-from worker import gpu
-from worker.device_faults import FaultBook
-from worker.devices import DevicePool
-from worker.health import DeviceHealth
+from worker.gpus import gpu
+from worker.gpus.device_faults import FaultBook
+from worker.gpus.devices import DevicePool
+from worker.gpus.health import DeviceHealth
 
 
 class Machine:
@@ -135,7 +135,7 @@ def test_a_restart_of_the_machine_forgets_a_fault(machine: Machine, monkeypatch:
     health = machine.worker()
     health.note_xid(machine.first, 48)
     assert health.check(machine.first)
-    monkeypatch.setattr("worker.device_faults._boot", lambda: "another")
+    monkeypatch.setattr("worker.gpus.device_faults._boot", lambda: "another")
     assert machine.worker().check(machine.first) == ""
 
 
@@ -175,7 +175,7 @@ def started(*, home: Path) -> subprocess.Popen[bytes]:
 
 def frees(machine: Machine, process: subprocess.Popen[bytes]) -> Callable[[Path], list[int]]:
     """Kills as the worker does; the driver then takes the memory back."""
-    from worker import survivors  # noqa: PLC0415 - what is replaced
+    from worker.isolation import survivors  # noqa: PLC0415 - what is replaced
 
     def end(folder: Path) -> list[int]:
         killed = survivors.end_survivors(folder)
@@ -193,7 +193,7 @@ def test_what_an_earlier_attempt_left_on_a_card_is_ended(machine: Machine, monke
     live.mkdir(parents=True)
     left, stray, stranger = started(home=over / "home"), started(home=live / "home"), started(home=machine.folder)
     health = machine.worker()
-    monkeypatch.setattr("worker.health.end_survivors", frees(machine, left))
+    monkeypatch.setattr("worker.gpus.health.end_survivors", frees(machine, left))
     try:
         machine.cards.set(0, processes=[[left.pid, 900]], used_mib=1500)
         assert health.check(machine.first) == ""

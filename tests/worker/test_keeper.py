@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import worker.process
+import worker.isolation.process
 from tests.worker.support import is_alive, wait_for
-from worker.process import KeptProcess, run_kept
+from worker.isolation.process import KeptProcess, run_kept
 
 ROOT = Path(__file__).parents[2]
 LEAVES = """
@@ -62,7 +62,7 @@ def test_an_order_ends_the_whole_tree(tmp_path: Path, order: str) -> None:
 @pytest.mark.parametrize("order", ["terminate", "kill"])
 def test_a_keeper_that_is_stopped_holds_nobody_up(tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A test can SIGSTOP its keeper, which then carries no order out: it is ended with all that is below it."""
-    monkeypatch.setattr(worker.process, "_DEAF_S", 0.2)
+    monkeypatch.setattr(worker.isolation.process, "_DEAF_S", 0.2)
     process, _ = kept(tmp_path, 120)
     children = pids(tmp_path)
     os.kill(process._keeper.pid, signal.SIGSTOP)
@@ -77,7 +77,7 @@ def test_a_worker_killed_outright_leaves_nothing(tmp_path: Path) -> None:
     stand_in = f"""
 import os, sys, time
 from pathlib import Path
-from worker.process import KeptProcess
+from worker.isolation.process import KeptProcess
 command = [sys.executable, "-c", {LEAVES!r}, {str(tmp_path / "pids")!r}, "120"]
 process = KeptProcess(command, env=dict(os.environ), cwd=Path("."), grace_s=5, on_output=lambda _: None)
 time.sleep(120)

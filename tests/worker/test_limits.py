@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.worker.support import wait_for
-from worker.limits import Limits, limits_of
+from worker.isolation.limits import Limits, limits_of
+from worker.isolation.process import Confinement, KeptProcess
 from worker.messages import SuiteSpec
-from worker.process import Confinement, KeptProcess
 
 
 @pytest.mark.parametrize(("asked", "cap", "held"), [(0, 0, 0), (0, 8, 8), (4, 8, 4), (16, 8, 8), (16, 0, 16)])

@@ -17,13 +17,13 @@ import pytest
 from service.results.verdict import ProcessFacts, decide
 from tests.worker.holding import CGROUPS, SANDBOX, needs_cgroup
 from tests.worker.test_pytest_run import Ran
-from worker.confinement import Box, Holds
-from worker.environment import for_tests
-from worker.limits import Limits, limits_of
+from worker.isolation.confinement import Box, Holds
+from worker.isolation.environment import for_tests
+from worker.isolation.limits import Limits, limits_of
+from worker.isolation.sandbox_view import View
 from worker.messages import FailureClass, SuiteSpec, Verdict
-from worker.output_log import OutputLog
-from worker.pytest_run import Run, run_pytest
-from worker.sandbox_view import View
+from worker.observing.output_log import OutputLog
+from worker.observing.pytest_run import Run, run_pytest
 
 HOLDS = Holds(SANDBOX, CGROUPS, Limits(processes=4096))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.output_log import OutputLog, Tee
+from worker.observing.output_log import OutputLog, Tee
 
 
 def test_little_output_is_kept_whole() -> None:

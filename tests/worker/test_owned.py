@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.owned import fresh_file, read_file, real_folder, remove
+from worker.isolation.owned import fresh_file, read_file, real_folder, remove
 
 NOBODY = 65534
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import worker.package_sources
-from worker.package_sources import uv_environment
+import worker.runtimes.package_sources
+from worker.runtimes.package_sources import uv_environment
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_files_count_in_pips_order(tmp_path: Path) -> None:
 def test_it_runs_alone_and_prints_for_a_shell(bare: dict[str, str], tmp_path: Path) -> None:
     """The set-up calls it before anything is installed; a shell reads quotes and blanks as they are meant."""
     (tmp_path / "it's").mkdir()
-    script = Path(worker.package_sources.__file__)
+    script = Path(worker.runtimes.package_sources.__file__)
     env = bare | {"PIP_FIND_LINKS": f"{tmp_path}/it's"}
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(script)], env=env, capture_output=True, text=True, check=True

@@ -16,13 +16,13 @@ from tests.support import git_server, ssh_server
 from tests.support.git_server import GitServer
 from tests.support.ssh_server import SSHD
 from tests.worker.support import Repository, wait_for
-from worker import git as worker_git
-from worker.checkout import check_out
 from worker.errors import InfrastructureFault
 from worker.gitaccess.access import AccessFailed, Credential, lent
 from worker.gitaccess.address import check
 from worker.messages import CellSpec
-from worker.mirror import Source
+from worker.sources import git as worker_git
+from worker.sources.checkout import check_out
+from worker.sources.mirror import Source
 
 USER, TOKEN = "x-access-token", "tok/en+1%2=secret"
 NEVER = threading.Event()

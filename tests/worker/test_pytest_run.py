@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tests.worker.support import is_alive, wait_for
-from worker.environment import for_tests
 from worker.errors import InfrastructureFault
+from worker.isolation.environment import for_tests
 from worker.messages import (
     CaseEvent,
     Cause,
@@ -28,8 +28,8 @@ from worker.messages import (
     Selection,
     SuiteSpec,
 )
-from worker.output_log import OutputLog
-from worker.pytest_run import Run, run_pytest
+from worker.observing.output_log import OutputLog
+from worker.observing.pytest_run import Run, run_pytest
 
 
 class Ran:

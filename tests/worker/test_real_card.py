@@ -14,14 +14,14 @@ import pytest
 
 from tests.support.nvml import MIB
 from tests.worker.support import wait_for, wait_for_thread
-from worker import gpu
-from worker.device_faults import FaultBook
-from worker.devices import DevicePool
-from worker.health import DeviceHealth
+from worker.gpus import gpu
+from worker.gpus.device_faults import FaultBook
+from worker.gpus.devices import DevicePool
+from worker.gpus.health import DeviceHealth
+from worker.gpus.usage import UsageSampler
+from worker.gpus.xids import XidWatch
+from worker.isolation.survivors import end_survivors
 from worker.messages import Device
-from worker.survivors import end_survivors
-from worker.usage import UsageSampler
-from worker.xids import XidWatch
 
 HOLDS = """
 import ctypes, time

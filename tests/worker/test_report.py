@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from worker.classify import classify
-from worker.cleaning import Cleaner
 from worker.messages import CaseEvent, FailureClass, FailureRule, Outcome, ProcessEndedEvent
-from worker.report import EVIDENCE_BYTES, MESSAGE_BYTES, TRACEBACK_BYTES, End, Names, ProcessReport
+from worker.observing.classify import classify
+from worker.observing.cleaning import Cleaner
+from worker.observing.report import EVIDENCE_BYTES, MESSAGE_BYTES, TRACEBACK_BYTES, End, Names, ProcessReport
 
 
 def line(event: str, **fields: object) -> bytes:

@@ -12,12 +12,12 @@ import pytest
 from tests.support.wheels import torch_wheel, wheel
 from tests.worker.support import PYTHON
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
-from worker.host_runtime import probe_hosts
 from worker.messages import RuntimeSpec
-from worker.output_log import OutputLog
-from worker.overlay import make_overlay
-from worker.runtime import Tools, built_runtime
-from worker.runtime_facts import Runtime, assert_is, expected_cuda, specs_of
+from worker.observing.output_log import OutputLog
+from worker.runtimes.host_runtime import probe_hosts
+from worker.runtimes.overlay import make_overlay
+from worker.runtimes.runtime import Tools, built_runtime
+from worker.runtimes.runtime_facts import Runtime, assert_is, expected_cuda, specs_of
 
 NEVER = threading.Event()
 

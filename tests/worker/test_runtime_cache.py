@@ -18,14 +18,14 @@ import pytest
 from tests.support import small_disk, wheels
 from tests.support.wheels import torch_wheel, wheel
 from tests.worker.support import PYTHON, wait_for
-from worker import room
-from worker.build_failures import BuildFailures
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
 from worker.messages import RuntimeSpec
-from worker.output_log import OutputLog
-from worker.runtime import Tools, built_runtime
-from worker.runtime_facts import Runtime
-from worker.runtime_use import Use, last_used
+from worker.observing.output_log import OutputLog
+from worker.runtimes import room
+from worker.runtimes.build_failures import BuildFailures
+from worker.runtimes.runtime import Tools, built_runtime
+from worker.runtimes.runtime_facts import Runtime
+from worker.runtimes.runtime_use import Use, last_used
 
 NEVER = threading.Event()
 CPU = RuntimeSpec(PYTHON, "2.9.1", "cpu")

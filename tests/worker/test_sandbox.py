@@ -17,17 +17,17 @@ import pytest
 from tests.worker.holding import needs_sandbox
 from tests.worker.support import Repository, StubService, is_alive, wait_for
 from tests.worker.test_attempt import BACKEND, PROJECT, ended, run
-from worker import sandbox_view
 from worker.attempt import Host
 from worker.client import Client
-from worker.confinement import find_holds
 from worker.errors import InfrastructureFault
-from worker.host_runtime import probe_hosts
+from worker.isolation import sandbox_view
+from worker.isolation.confinement import find_holds
+from worker.isolation.process import Confinement, KeptProcess
+from worker.isolation.sandbox import find_sandbox, interpreter_places
+from worker.isolation.sandbox_view import View, arguments
 from worker.messages import CaseEvent, Cause, EnvironmentEvent, SuiteSpec
-from worker.process import Confinement, KeptProcess
-from worker.runtime import Tools
-from worker.sandbox import find_sandbox, interpreter_places
-from worker.sandbox_view import View, arguments
+from worker.runtimes.host_runtime import probe_hosts
+from worker.runtimes.runtime import Tools
 from worker.settings import Settings, SettingsError
 
 ROOT = Path(__file__).parents[2]
@@ -355,7 +355,7 @@ def marked(mark: str) -> list[int]:
 def test_nothing_survives_it(tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the command ends, is ended, its keeper is killed outright or stopped: children in sessions of their own
     and deaf to TERM are gone. TERM reaches the command itself, and its own answer to it counts."""
-    monkeypatch.setattr("worker.process._DEAF_S", 0.3)
+    monkeypatch.setattr("worker.isolation.process._DEAF_S", 0.3)
     mark = str(os.getpid())
     source = f"MARK = {mark}\n" + LEAVES
     process = in_sandbox(tmp_path, source, "0" if order == "" else "300")

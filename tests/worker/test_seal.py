@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from worker.seal import KEY_BYTES, Opener, seal
+from worker.observing.seal import KEY_BYTES, Opener, seal
 
 KEY = os.urandom(KEY_BYTES)
 

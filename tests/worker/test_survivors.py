@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from worker.survivors import end_survivors
+from worker.isolation.survivors import end_survivors
 
 SLEEP = [sys.executable, "-c", "print(flush=True); import time; time.sleep(120)"]
 

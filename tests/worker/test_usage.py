@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.nvml import MIB, Cards, card
 from tests.worker.support import wait_for
-from worker import gpu
-from worker.usage import UsageSampler
+from worker.gpus import gpu
+from worker.gpus.usage import UsageSampler
 
 
 def test_the_most_memory_and_how_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

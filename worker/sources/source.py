@@ -8,8 +8,8 @@ from worker.errors import EnvironmentFault
 from worker.gitaccess.access import Credential
 from worker.gitaccess.address import AddressRefused, check
 from worker.messages import Assignment
-from worker.mirror import Source
-from worker.output_log import OutputLog
+from worker.observing.output_log import OutputLog
+from worker.sources.mirror import Source
 
 
 def source_of(assignment: Assignment, cache: Path, log: OutputLog) -> Source:

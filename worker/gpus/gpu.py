@@ -1,6 +1,6 @@
 """What NVML tells of this machine's GPUs. A machine without the library or the driver has none, which is no error.
 
-Each call starts NVML and lets it go again, which costs next to nothing while somebody else (``worker.xids``) holds it.
+Each call starts NVML and lets it go again, which costs next to nothing while ``worker.gpus.xids`` holds it.
 """
 
 from __future__ import annotations

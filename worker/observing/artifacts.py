@@ -9,7 +9,7 @@ import structlog
 
 from worker.client import Client, Retryable, ServiceError
 from worker.messages import Assignment
-from worker.output_log import OutputLog
+from worker.observing.output_log import OutputLog
 
 log = structlog.get_logger()
 

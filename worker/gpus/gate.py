@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from worker.gpu import Look
+from worker.gpus.gpu import Look
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 """Errors that a faulty program makes on a sound card: tests that crash on purpose make them too. They are counted, and

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from worker.captured import Captured
-from worker.cgroup import Group
-from worker.confinement import Box
 from worker.errors import InfrastructureFault
+from worker.isolation.cgroup import Group
+from worker.isolation.confinement import Box
+from worker.isolation.owned import fresh_file
+from worker.isolation.process import Ended, KeptProcess
 from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, SuiteSpec
-from worker.output_log import OutputLog
-from worker.owned import fresh_file
-from worker.process import Ended, KeptProcess
-from worker.report import LIMITS, End, Key, Names, ProcessReport, last_words
-from worker.seal import Opener
+from worker.observing.captured import Captured
+from worker.observing.output_log import OutputLog
+from worker.observing.report import LIMITS, End, Key, Names, ProcessReport, last_words
+from worker.observing.seal import Opener
 
 MOST_PROCESSES = 8
 _POLL_S = 0.03

@@ -19,19 +19,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.build_failures import BuildFailures
-from worker.environment import for_build
 from worker.errors import EnvironmentFault, build_fault, is_full_disk
 from worker.host_lock import locked
-from worker.interpreters import find_interpreter
+from worker.isolation.environment import for_build
+from worker.isolation.process import run_kept
 from worker.messages import RuntimeSpec
-from worker.output_log import OutputLog, Tee
-from worker.package_sources import uv_environment
-from worker.process import run_kept
-from worker.room import Room
-from worker.runtime_facts import PROBE, Runtime, assert_is, expected_cuda, from_probe, planned_cuda
-from worker.runtime_seal import damage, damaged_packages
-from worker.runtime_use import Use
+from worker.observing.output_log import OutputLog, Tee
+from worker.runtimes.build_failures import BuildFailures
+from worker.runtimes.interpreters import find_interpreter
+from worker.runtimes.package_sources import uv_environment
+from worker.runtimes.room import Room
+from worker.runtimes.runtime_facts import PROBE, Runtime, assert_is, expected_cuda, from_probe, planned_cuda
+from worker.runtimes.runtime_seal import damage, damaged_packages
+from worker.runtimes.runtime_use import Use
 
 _RECIPE = 1
 """Raised when the way of building changes: runtimes of an older recipe are then built anew."""

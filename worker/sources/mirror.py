@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.disk import full
 from worker.errors import EnvironmentFault, InfrastructureFault
-from worker.git import GitError, fetch, git, succeeds
 from worker.gitaccess.access import Credential
 from worker.gitaccess.address import AddressRefused, check
 from worker.host_lock import locked
+from worker.runtimes.disk import full
+from worker.sources.git import GitError, fetch, git, succeeds
 
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _LADDER = ((), ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"), ("+refs/*:refs/remote/*",))

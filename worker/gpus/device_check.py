@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from worker.errors import EnvironmentFault
+from worker.isolation.process import FREE, Confinement, run_kept
 from worker.messages import Device
-from worker.process import FREE, Confinement, run_kept
 
 _CODE = """
 import json, torch

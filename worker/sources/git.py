@@ -11,7 +11,7 @@ from pathlib import Path
 
 from worker.errors import InfrastructureFault
 from worker.gitaccess.access import AccessFailed, Credential, lent, next_step
-from worker.process import run_kept
+from worker.isolation.process import run_kept
 
 _QUICK_S = 120.0
 _SLOW_S = 1800.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.git import GitError, git
+from worker.sources.git import GitError, git
 
 LINK, SUBMODULE, FILE = "120000", "160000", "100"
 """Modes as git writes them; a file's begins so."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import structlog
 
-from worker.environment import allowed
 from worker.errors import EnvironmentFault
+from worker.isolation.environment import allowed
 from worker.messages import RuntimeSpec
-from worker.runtime_facts import PROBE, Runtime, from_probe, specs_of
+from worker.runtimes.runtime_facts import PROBE, Runtime, from_probe, specs_of
 
 log = structlog.get_logger()
 

@@ -10,8 +10,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-from worker import gate, gpu
-from worker.device_faults import FaultBook
+from worker.gpus import gate, gpu
+from worker.gpus.device_faults import FaultBook
 from worker.messages import Device
 from worker.settings import cache_dir
 

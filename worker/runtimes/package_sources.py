@@ -2,7 +2,7 @@
 
 uv reads none of pip's settings. Whoever configured pip for an index mirror or a wheelhouse means uv too, so both the
 set-up and the worker start uv with ``uv_environment``. What the user set for uv itself wins. Standard library only:
-``python3 worker/package_sources.py`` runs before anything is installed, and prints lines for a shell to evaluate.
+``python3 worker/runtimes/package_sources.py`` runs before anything is installed, and prints lines for a shell.
 
 pip merges all its indexes and takes the best version of any; uv stops at the first index that has the name. Where pip
 has extra indexes, uv is therefore told ``unsafe-best-match``, which is pip's own meaning.

@@ -2,7 +2,7 @@
 
 A card is looked at before a cell is claimed for it, again before its tests start, after they have ended, and while it
 is idle. What goes by itself (somebody else's process, memory that comes back) drains it for as long as it lasts; an Xid
-or a memory error until an operator clears it (``worker.device_faults``).
+or a memory error until an operator clears it (``worker.gpus.device_faults``).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import structlog
 
-from worker import gate, gpu
-from worker.device_faults import FaultBook
-from worker.devices import DevicePool
+from worker.gpus import gate, gpu
+from worker.gpus.device_faults import FaultBook
+from worker.gpus.devices import DevicePool
+from worker.isolation.survivors import attempt_of, end_survivors
 from worker.messages import Device
-from worker.survivors import attempt_of, end_survivors
 
 log = structlog.get_logger()
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from worker.keeper import descendants
-from worker.limits import Limits
+from worker.isolation.keeper import descendants
+from worker.isolation.limits import Limits
 
 _NEEDED = frozenset({"memory", "pids"})
 _PREFIX = "replaybench-"

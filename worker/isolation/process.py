@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
-from worker.keeper import Orders, descendants
-from worker.sandbox import STATUS
+from worker.isolation.keeper import Orders, descendants
+from worker.isolation.sandbox import STATUS
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _DRAIN_S = 2.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from worker import gpu
+from worker.gpus import gpu
 from worker.messages import Device
 
 

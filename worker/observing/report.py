@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from worker.classify import classify
-from worker.cleaning import Cleaner
 from worker.messages import (
     CaseEvent,
     CollectedEvent,
@@ -20,6 +18,8 @@ from worker.messages import (
     Outcome,
     ProcessEndedEvent,
 )
+from worker.observing.classify import classify
+from worker.observing.cleaning import Cleaner
 
 MESSAGE_BYTES = 8 << 10
 TRACEBACK_BYTES = 64 << 10

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from worker.environment import allowed
-from worker.sandbox_view import View, arguments
+from worker.isolation.environment import allowed
+from worker.isolation.sandbox_view import View, arguments
 
 _INIT = Path(__file__).with_name("sandbox_init.py")
-_PLUGIN = Path(__file__).with_name("plugin")
+_PLUGIN = Path(__file__).parent.with_name("plugin")
 _TRY_S = 30.0
 _LOOK = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.exec_prefix]))"
 _PARTS = ("bin", "lib", "lib64", "libexec", "include", "pyvenv.cfg")

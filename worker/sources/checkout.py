@@ -9,13 +9,13 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from worker.disk import full
 from worker.errors import EnvironmentFault, InfrastructureFault
-from worker.git import GitError, git
 from worker.gitaccess.address import AddressRefused, resolve
 from worker.messages import CellSpec
-from worker.mirror import Source, commit_in_mirror, mend
-from worker.tree_index import FILE, LINK, Entry, entries_of, submodules_of
+from worker.runtimes.disk import full
+from worker.sources.git import GitError, git
+from worker.sources.mirror import Source, commit_in_mirror, mend
+from worker.sources.tree_index import FILE, LINK, Entry, entries_of, submodules_of
 
 _DEEPEST = 8
 _LFS = b"version https://git-lfs.github.com/spec/v1\n"

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 
-from worker.cgroup import Group
-from worker.cleaning import Cleaner
-from worker.confinement import OPEN, Box
 from worker.errors import EnvironmentFault, build_fault
-from worker.output_log import OutputLog
-from worker.owned import read_file
-from worker.process import run_kept
-from worker.runtime import Tools
-from worker.runtime_facts import Runtime
+from worker.isolation.cgroup import Group
+from worker.isolation.confinement import OPEN, Box
+from worker.isolation.owned import read_file
+from worker.isolation.process import run_kept
+from worker.observing.cleaning import Cleaner
+from worker.observing.output_log import OutputLog
+from worker.runtimes.runtime import Tools
+from worker.runtimes.runtime_facts import Runtime
 
 _MOST_PACKAGES, _LONGEST = 2000, 200
 """Of what an install line leaves, how much is told in the environment's record."""

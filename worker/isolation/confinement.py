@@ -17,14 +17,14 @@ from urllib.parse import unquote, urlsplit
 import structlog
 
 from worker import enrolment
-from worker.cgroup import Cgroups, Group, find_cgroups, memory_of_machine_mib
-from worker.environment import allowed
-from worker.limits import Limits
-from worker.owned import real_folder
-from worker.process import FREE, Confinement
-from worker.runtime_facts import Runtime
-from worker.sandbox import Found, find_sandbox
-from worker.sandbox_view import View
+from worker.isolation.cgroup import Cgroups, Group, find_cgroups, memory_of_machine_mib
+from worker.isolation.environment import allowed
+from worker.isolation.limits import Limits
+from worker.isolation.owned import real_folder
+from worker.isolation.process import FREE, Confinement
+from worker.isolation.sandbox import Found, find_sandbox
+from worker.isolation.sandbox_view import View
+from worker.runtimes.runtime_facts import Runtime
 from worker.settings import Settings, SettingsError
 
 log = structlog.get_logger()

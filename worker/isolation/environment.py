@@ -57,7 +57,7 @@ def for_tests(
 
     ``passed`` are the patterns of further variables that the worker's operator lets through.
     """
-    plugin = str(Path(__file__).with_name("plugin"))
+    plugin = str(Path(__file__).parent.with_name("plugin"))
     env = allowed(environ)
     env |= {key: value for key, value in environ.items() if network and key.lower() in _PROXIES}
     env |= {

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from worker.disk import free
 from worker.errors import InfrastructureFault
 from worker.host_lock import locked
 from worker.messages import RuntimeSpec
-from worker.runtime_use import Use, last_used
+from worker.runtimes.disk import free
+from worker.runtimes.runtime_use import Use, last_used
 
 _MIB, _GIB = 1 << 20, 1 << 30
 _CLEAN_S = 120.0

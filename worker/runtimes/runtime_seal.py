@@ -9,7 +9,7 @@ import csv
 import subprocess
 from pathlib import Path
 
-from worker.runtime_facts import Runtime
+from worker.runtimes.runtime_facts import Runtime
 
 _START_S = 60.0
 _VERSION = "import platform; print(platform.python_version())"

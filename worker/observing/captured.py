@@ -15,7 +15,7 @@ import secrets
 import socket
 from typing import Self
 
-from worker.seal import KEY_BYTES
+from worker.observing.seal import KEY_BYTES
 
 _MOST = 16 << 10
 _NAMES = ("stdout", "stderr")

@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import structlog
 
-from worker import gpu
+from worker.gpus import gpu
 
 log = structlog.get_logger()
 

@@ -1,0 +1,1 @@
+"""This machine's cards: inventory, health, leases among workers, and what an attempt takes of them."""

@@ -1,0 +1,1 @@
+"""What holds tested code: a keeper, a sandbox, a group of its own, limits, an environment without secrets."""

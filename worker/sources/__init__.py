@@ -1,0 +1,1 @@
+"""The tree of an attempt: mirror, checkout, probe."""
