@@ -47,7 +47,7 @@ def test_nothing_works_without_a_token(service: RunningService) -> None:
         wanted = "tokens/worker" if path.startswith("/api/v1/worker/") else "tokens/submit"
         if path == ENROLL:
             wanted = "`replaybench workers enroll NAME`"
-        with httpx.Client(base_url=service.url) as http:
+        with httpx.Client(base_url=service.url, timeout=60) as http:
             answer = http.request(method, path)
             assert (answer.status_code, answer.json()["code"]) == (401, "token-missing"), (method, path)
             assert answer.headers["www-authenticate"] == "Bearer"
@@ -96,7 +96,7 @@ def test_no_route_works_without_its_scope(service: RunningService) -> None:
         for scope, token in made.items():
             # Nothing revokes token 1 on the way: this is the number that every path has, and "read" was made first.
             target = path.replace("/tokens/1/", "/tokens/99/")
-            with httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {token}"}) as http:
+            with httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:
                 answer = http.request(method, target)
             if scope in LETS_IN[wanted]:
                 assert answer.status_code not in {401, 403}, (method, path, scope, answer.text)
@@ -123,7 +123,7 @@ def test_the_submit_token_of_the_data_directory_administers_and_one_of_the_envir
         data = tmp_path / f"data{status}"
         with running_service.running(data, database_url, broker_url, submit_token=token) as it:
             known = token or tokens.ensure(data).submit
-            with httpx.Client(base_url=it.url, headers={"Authorization": f"Bearer {known}"}) as http:
+            with httpx.Client(base_url=it.url, headers={"Authorization": f"Bearer {known}"}, timeout=60) as http:
                 assert http.get("/api/v1/tokens").status_code == status
                 assert http.get("/api/v1/jobs").status_code == 200
                 body = {"name": "demo", "url": "/somewhere"}
@@ -134,7 +134,7 @@ def test_reading_can_be_public(tmp_path: Path, database_url: str, broker_url: st
     """Everybody reads, API and pages, also with a cookie that is out of date; nobody changes or administers."""
     with (
         running_service.running(tmp_path / "data", database_url, broker_url, public_reading=True) as it,
-        httpx.Client(base_url=it.url) as http,
+        httpx.Client(base_url=it.url, timeout=60) as http,
     ):
         assert http.get("/api/v1/jobs").status_code == 200
         assert "Sign in" in http.get("/").text
@@ -150,7 +150,7 @@ def test_reading_can_be_public(tmp_path: Path, database_url: str, broker_url: st
 
 def test_health_needs_no_token_and_tells_nothing(service: RunningService) -> None:
     """A status, a version and the contract's number."""
-    found = httpx.get(f"{service.url}/api/v1/health").json()
+    found = httpx.get(f"{service.url}/api/v1/health", timeout=60).json()
     assert found == {"status": "ok", "version": found["version"], "contract": 2}
 
 
@@ -197,7 +197,7 @@ def test_a_body_beyond_the_cap_is_refused_while_it_is_read(tmp_path: Path, datab
         body = {"name": "demo", "url": "/" + "x" * 1900}
         assert service.http.post("/api/v1/repositories", json=body).status_code == 201
         body = {"name": "demo", "url": "/" + "x" * 2000}
-        for http in (service.http, httpx.Client(base_url=service.url)):
+        for http in (service.http, httpx.Client(base_url=service.url, timeout=60)):
             answer = http.post("/api/v1/repositories", json=body)
             assert (answer.status_code, answer.json()["code"]) == (413, "too-large")
             http.close()
@@ -214,7 +214,9 @@ def test_a_fault_of_ours_is_a_problem_document_too(service: RunningService, monk
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
     assert answer.headers["content-type"] == "application/problem+json"
     assert "inside" not in answer.text
-    assert httpx.get(f"{service.url}/api/v1/health").status_code == 200  # the server closed the other connection
+    assert (
+        httpx.get(f"{service.url}/api/v1/health", timeout=60).status_code == 200
+    )  # the server closed the other connection
 
 
 def test_a_refused_body_is_not_repeated(service: RunningService) -> None:

@@ -25,7 +25,7 @@ def entries(service: RunningService, query: str = "") -> list[dict[str, Any]]:
 def test_every_change_has_its_entry(service: RunningService, registered: GitRepository) -> None:
     """Who, from where, what, on what, and some detail; what workers report and what only reads has none."""
     made = service.post("/tokens", {"name": "m.keller", "scopes": ["submit"]}, 201)
-    with httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {made['token']}"}) as http:
+    with httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {made['token']}"}, timeout=60) as http:
         body = {"repository": "demo", "trees": [{"ref": "main"}], "suites": ["unit"]}
         assert http.post("/api/v1/jobs", json={**body, "dry_run": True}).status_code == 200
         job = http.post("/api/v1/jobs", json=body).json()["id"]
@@ -100,7 +100,7 @@ def test_it_comes_in_pages_and_by_subject_and_token(service: RunningService) -> 
 
 def test_the_page_shows_it_with_everything_escaped(service: RunningService) -> None:
     """Newest first; a subject and a token lead to theirs alone."""
-    with httpx.Client(base_url=service.url, headers=service.http.headers) as http:
+    with httpx.Client(base_url=service.url, headers=service.http.headers, timeout=60) as http:
         assert "Nothing has been changed yet" in http.get("/audit").text
         token = service.post("/tokens", {"name": "<b>ci</b>", "scopes": ["read"]}, 201)
         page = http.get("/audit").text

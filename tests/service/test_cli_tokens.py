@@ -31,14 +31,14 @@ def test_making_listing_and_revoking(service: RunningService) -> None:
     assert made.returncode == 0
     assert "shown this once" in made.stderr
     headers = {"Authorization": f"Bearer {token}"}
-    assert httpx.get(f"{service.url}/api/v1/jobs", headers=headers).status_code == 200
+    assert httpx.get(f"{service.url}/api/v1/jobs", headers=headers, timeout=60).status_code == 200
     listed = cli(service, "list").stdout
     assert token[:11] in listed
     assert token not in listed
     assert "never" in listed
     assert cli(service, "revoke", token[:11]).stdout == f"revoked token 1 (ci, {token[:11]}…)\n"
     assert json.loads(cli(service, "list", "--json").stdout)[0]["state"] == "revoked"
-    assert httpx.get(f"{service.url}/api/v1/jobs", headers=headers).status_code == 401
+    assert httpx.get(f"{service.url}/api/v1/jobs", headers=headers, timeout=60).status_code == 401
 
 
 def test_what_a_user_can_put_right(service: RunningService) -> None:
@@ -54,7 +54,7 @@ def test_the_first_admin_token_is_made_in_the_database(service: RunningService, 
     """Past the service, by whoever has its DATABASE_URL; it is in the audit. Without tables the message says why."""
     made = cli(service, "create", "ops", "--scope", "admin", "--direct", DATABASE_URL=service.settings.database)
     headers = {"Authorization": f"Bearer {made.stdout.strip()}"}
-    found = httpx.get(f"{service.url}/api/v1/audit", headers=headers).json()["items"]
+    found = httpx.get(f"{service.url}/api/v1/audit", headers=headers, timeout=60).json()["items"]
     assert [(entry["actor"], entry["address"]) for entry in found] == [("operator", "database")]
     empty = f"sqlite:///{tmp_path}/empty.db"
     refused = cli(service, "create", "ops", "--scope", "admin", "--direct", DATABASE_URL=empty)

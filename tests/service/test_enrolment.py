@@ -31,7 +31,7 @@ class Enrolled:
     def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         """A call with its own token."""
         headers["Authorization"] = f"Bearer {self.token}"
-        return httpx.post(f"{self.service.url}/api/v1/worker/{path}", json=body, headers=headers)
+        return httpx.post(f"{self.service.url}/api/v1/worker/{path}", json=body, headers=headers, timeout=60)
 
     def register(self, name: str | None = None) -> httpx.Response:
         """Says its first word, or another's."""
@@ -58,7 +58,7 @@ def exchange(service: RunningService, token: str, contract: int = CONTRACT) -> h
     """An enrolment token for a worker's own."""
     headers = {"Authorization": f"Bearer {token}"}
     body = encode(Enrolment(contract, "host"))
-    return httpx.post(f"{service.url}/api/v1/worker/enroll", json=body, headers=headers)
+    return httpx.post(f"{service.url}/api/v1/worker/enroll", json=body, headers=headers, timeout=60)
 
 
 def enrol(service: RunningService, name: str) -> Enrolled:
@@ -89,7 +89,7 @@ def test_an_enrolment_token_is_good_for_nothing_else_and_not_for_long(service: R
     """It neither reads nor registers; it expires; it can be revoked; nobody makes one by asking for its scope."""
     made = service.post("/workers/enrolments", {"worker": "gpu-1"}, 201)
     headers = {"Authorization": f"Bearer {made['token']}"}
-    assert httpx.get(f"{service.url}/api/v1/jobs", headers=headers).status_code == 403
+    assert httpx.get(f"{service.url}/api/v1/jobs", headers=headers, timeout=60).status_code == 403
     assert Enrolled(service, made["token"], "gpu-1").register().status_code == 403
     assert service.http.post("/api/v1/tokens", json={"name": "x", "scopes": ["enroll"]}).status_code == 422
     with service.database.write() as session:
@@ -108,6 +108,7 @@ def test_only_an_admin_enrolls(service: RunningService) -> None:
             f"{service.url}/api/v1/workers/enrolments",
             json={"worker": "x"},
             headers={"Authorization": f"Bearer {token}"},
+            timeout=60,
         )
         assert code(answer) == (403, "scope-missing")
 
@@ -135,6 +136,7 @@ def test_a_workers_token_speaks_for_that_worker_alone(service: RunningService, r
         f"{service.url}/api/v1/worker/attempts/{attempt.assignment.attempt}/artifacts/log.txt",
         content=b"x",
         headers={"Authorization": f"Bearer {one.token}", "X-Lease": attempt.assignment.token},
+        timeout=60,
     )
     assert code(stored) == (403, "worker-mismatch")
     assert other.beat(attempt).status_code == 200

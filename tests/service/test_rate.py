@@ -79,7 +79,12 @@ def test_a_token_that_calls_too_often_is_told_when_to_come_back(
         assert refused.json()["retry_after_s"] == int(refused.headers["retry-after"])
         page = service.http.get("/")
         assert (page.status_code, "retry-after" in page.headers) == (429, True)
-        assert httpx.get(f"{service.url}/api/v1/jobs", headers={"Authorization": f"Bearer {other}"}).status_code == 200
+        assert (
+            httpx.get(
+                f"{service.url}/api/v1/jobs", headers={"Authorization": f"Bearer {other}"}, timeout=60
+            ).status_code
+            == 200
+        )
 
 
 def test_wrong_tokens_are_counted_by_address_and_right_ones_from_there_go_on(
@@ -87,7 +92,7 @@ def test_wrong_tokens_are_counted_by_address_and_right_ones_from_there_go_on(
 ) -> None:
     """Guessing ends soon, also in the sign-in form; whoever has a token at the same address notices nothing."""
     with running_service.running(tmp_path / "data", database_url, broker_url, address_rate=10) as service:
-        with httpx.Client(base_url=service.url) as http:
+        with httpx.Client(base_url=service.url, timeout=60) as http:
             wrong = [http.get("/api/v1/jobs", headers={"Authorization": f"Bearer {n}"}) for n in range(15)]
             assert [answer.status_code for answer in (wrong[0], wrong[-1])] == [401, 429]
             assert http.post("/sign-in", data={"token": "wrong"}).status_code == 429
@@ -118,7 +123,7 @@ def test_workers_are_never_made_to_wait(
         service.post("/repositories", {"name": "demo", "url": str(repo.path)}, 201)
         job = service.submit("demo", "main", suites=["unit"])["id"]
         for _ in range(15):
-            httpx.get(f"{service.url}/api/v1/jobs")
+            httpx.get(f"{service.url}/api/v1/jobs", timeout=60)
         attempt = service.driver().must_claim()
         attempt.start(1)
         for _ in range(30):

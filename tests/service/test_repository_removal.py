@@ -107,7 +107,9 @@ def test_a_removed_one_comes_back_by_its_name_and_url(service: RunningService, r
 def test_only_an_admin_removes(service: RunningService, registered: GitRepository, scope: str) -> None:
     """It ends other people's jobs."""
     token = service.post("/tokens", {"name": "x", "scopes": [scope]}, 201)["token"]
-    answer = httpx.delete(f"{service.url}/api/v1/repositories/demo", headers={"Authorization": f"Bearer {token}"})
+    answer = httpx.delete(
+        f"{service.url}/api/v1/repositories/demo", headers={"Authorization": f"Bearer {token}"}, timeout=60
+    )
     assert answer.status_code == 403
 
 

@@ -26,7 +26,7 @@ def make(service: RunningService, *scopes: str, **more: Any) -> dict[str, Any]:
 
 def client(service: RunningService, token: str) -> httpx.Client:
     """Somebody with a token."""
-    return httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {token}"})
+    return httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
 
 def change(service: RunningService, token: int, **values: Any) -> None:
@@ -136,7 +136,7 @@ def test_a_token_that_makes_no_sense_is_not_made(service: RunningService, body: 
 def test_a_browser_may_do_what_its_token_may(service: RunningService, scope: str, cancels: int) -> None:
     """The cookie is the token, for no longer than the token is good; the audit is for admins."""
     made = make(service, scope, days=7)
-    with httpx.Client(base_url=service.url, headers={"Sec-Fetch-Site": "same-origin"}) as browser:
+    with httpx.Client(base_url=service.url, headers={"Sec-Fetch-Site": "same-origin"}, timeout=60) as browser:
         answer = browser.post("/sign-in", data={"token": made["token"]})
         assert answer.status_code == 303
         assert browser.cookies["replaybench_session"] == made["token"]

@@ -333,11 +333,13 @@ def test_a_urls_secret_is_shown_to_admins_alone(start: Start, repo: GitRepositor
     token = service.post("/tokens", {"name": "ci", "scopes": ["submit"]}, 201)["token"]
     for headers in ({}, {"Authorization": f"Bearer {token}"}):
         for page in pages:
-            text = httpx.get(f"{service.url}{page}", headers=headers).text
+            text = httpx.get(f"{service.url}{page}", headers=headers, timeout=60).text
             assert "https://hooks.invalid/…" in text, page
             assert "s3cr3t" not in text, page
     again = httpx.post(
-        f"{service.url}/api/v1/webhooks/deliveries/{delivery}/redeliver", headers={"Authorization": f"Bearer {token}"}
+        f"{service.url}/api/v1/webhooks/deliveries/{delivery}/redeliver",
+        headers={"Authorization": f"Bearer {token}"},
+        timeout=60,
     )
     assert (again.status_code, "s3cr3t" in again.text) == (200, False)
     assert all("s3cr3t-query" in service.http.get(page).text for page in pages[:-1])
