@@ -49,7 +49,7 @@ class Supervisor:
             child.stop(hurry)
 
     def _bury(self, child: Child, now: float) -> None:
-        was_up = child.ready
+        was_up = child.look()  # it may have come up and died since the last look
         fate = f"{child.program.name} {child.bury()}"
         child.restarts.died(now, was_up=was_up)
         if child.restarts.hopeless:
