@@ -39,7 +39,7 @@ class Supervisor:
                 if now < child.restarts.due:
                     return
                 child.start()
-            if not child.look():
+            if not self._is_up(child):
                 self._check_start(child)
                 return
 
@@ -48,8 +48,15 @@ class Supervisor:
         for child in reversed(self.children):
             child.stop(hurry)
 
+    def _is_up(self, child: Child) -> bool:
+        """Whether it answers; said where it had died."""
+        was_up = child.ready
+        if not was_up and child.look() and child.restarts.deaths:
+            self._say(f"{child.program.name} is up again")
+        return child.ready
+
     def _bury(self, child: Child, now: float) -> None:
-        was_up = child.look()  # it may have come up and died since the last look
+        was_up = child.ready
         fate = f"{child.program.name} {child.bury()}"
         child.restarts.died(now, was_up=was_up)
         if child.restarts.hopeless:
