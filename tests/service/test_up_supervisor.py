@@ -82,7 +82,7 @@ def test_a_killed_child_is_started_again_and_said_so(supervise: Make, said: list
     first = pid(supervisor)
     os.kill(first, signal.SIGKILL)
     tend_until(supervisor, lambda: supervisor.ready and pid(supervisor) != first, "another child")
-    assert len(said) == 1
+    assert said[1:] == ["only is up again"]
     assert said[0].startswith("only died by SIGKILL; starting it again in 0.2 s")
 
 
@@ -101,7 +101,7 @@ def test_a_child_that_is_killed_again_and_again_is_started_again_and_again(super
         os.kill(pid(supervisor), signal.SIGKILL)
         tend_until(supervisor, lambda: supervisor.children[0].process is None, "the death to be seen")
         supervisor.children[0].restarts.deaths[:] = supervisor.children[0].restarts.deaths[-1:]  # keeps the waits short
-    assert len(said) == 6
+    assert len([line for line in said if "died by SIGKILL" in line]) == 6
 
 
 def test_what_a_dead_child_left_in_its_group_dies_before_it_starts_again(supervise: Make, tmp_path: Path) -> None:
