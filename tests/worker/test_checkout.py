@@ -115,10 +115,10 @@ def test_a_probe_of_every_kind_of_change(repository: Repository, tmp_path: Path)
     )
     probe = repository.git("diff", "--binary", "--full-index", "--find-renames", head, "HEAD")
     assert b"rename from" in probe
-    tree, wanted = repository.tree(), repository.git("archive", "HEAD^{tree}")
+    tree, wanted = repository.tree(), repository.git("ls-tree", "-r", "HEAD")
     repository.git("reset", "--quiet", "--hard", head)
     made = checked_out(repository.cell(tree=tree, probe=base64.b64encode(probe).decode()), tmp_path)
-    assert git(made, "archive", tree) == wanted
+    assert git(made, "ls-tree", "-r", tree) == wanted
     assert git(made, "ls-files", "--modified", "--deleted", "--others") == b""
     assert (made / "run.sh").stat().st_mode & 0o111
     assert (made / "end").read_bytes() == b"a\nb"
@@ -442,7 +442,7 @@ def test_who_waits_for_another_fetch_says_so_and_can_be_stopped(repository: Repo
 
 FETCHER = """
 import pathlib, sys, threading
-from worker.mirror import Source, commit_in_mirror
+from worker.sources.mirror import Source, commit_in_mirror
 commit_in_mirror(Source(pathlib.Path(sys.argv[1])), sys.argv[2], sys.argv[3], threading.Event())
 """
 
@@ -470,9 +470,9 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_pack(repository: Repository,
 FULL = """
 import os, pathlib, sys, threading
 from tests.worker.support import Repository
-from worker.checkout import check_out
+from worker.sources.checkout import check_out
 from worker.errors import InfrastructureFault
-from worker.mirror import Source
+from worker.sources.mirror import Source
 disk = pathlib.Path(sys.argv[1])
 repository = Repository(pathlib.Path(sys.argv[2]))
 repository.commit({f"f{n}": os.urandom(1 << 20) for n in range(6)})

@@ -130,8 +130,8 @@ def test_without_a_network_uvs_words_are_told(tools: Tools, monkeypatch: pytest.
 ANOTHER_WORKER = """
 import pathlib, sys, threading
 from worker.messages import RuntimeSpec
-from worker.output_log import OutputLog
-from worker.runtime import Tools, built_runtime
+from worker.observing.output_log import OutputLog
+from worker.runtimes.runtime import Tools, built_runtime
 log = OutputLog(1 << 20, 1 << 20)
 tools = Tools(sys.argv[1], pathlib.Path(sys.argv[2]), 120.0)
 try:
@@ -399,8 +399,8 @@ def test_locks_of_users_and_of_who_throws_away(tmp_path: Path) -> None:
 READ_ONLY = """
 import pathlib, subprocess, sys, threading
 from worker.messages import RuntimeSpec
-from worker.output_log import OutputLog
-from worker.runtime import Tools, built_runtime
+from worker.observing.output_log import OutputLog
+from worker.runtimes.runtime import Tools, built_runtime
 tools = Tools(sys.argv[1], pathlib.Path(sys.argv[2]), 120.0)
 spec = RuntimeSpec.parse(sys.argv[3])
 def ask(): return built_runtime(spec, tools, OutputLog(1, 1), threading.Event())
@@ -421,11 +421,11 @@ def test_a_cache_that_cannot_be_written_serves(tools: Tools, tmp_path: Path, uv:
 FULL = """
 import os, pathlib, sys, threading
 from tests.support.wheels import wheel
-from worker.disk import free
+from worker.runtimes.disk import free
 from worker.errors import InfrastructureFault
 from worker.messages import RuntimeSpec
-from worker.output_log import OutputLog
-from worker.runtime import Tools, built_runtime
+from worker.observing.output_log import OutputLog
+from worker.runtimes.runtime import Tools, built_runtime
 uv, disk, house = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
 os.environ["UV_CACHE_DIR"] = str(disk / "uv")
 never = threading.Event()
