@@ -294,6 +294,19 @@ def test_head_capture_takes_the_mask_heads_alone() -> None:
     assert module._replaying.replay.network is module.network.mask_heads
 
 
+def test_report_of_the_last_fit_outlives_a_validation() -> None:
+    """By the same trainer or another one, while a further fit begins a report of its own."""
+    module = DetectionModule(**SMALL, capture_network=True)
+    trainer = fitted(module, "detection")
+    report = module.replay_report()
+    assert report.native_by_cause == {"device": 3}
+    for other in (trainer, Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)):
+        other.validate(module, data("detection"), verbose=False)
+        assert module.replay_report() == report
+    fitted(module, "detection", scenes=2)
+    assert module.replay_report().native_by_cause == {"device": 1}
+
+
 def test_strict_replay_on_a_cpu_is_refused() -> None:
     with pytest.raises(RetiredError, match="device"):
         fitted(DetectionModule(**SMALL, capture_network=True, replay={"strict": True}), "detection")

@@ -106,7 +106,9 @@ class TaskModule(LightningModule):
     def configure_callbacks(self) -> Sequence[Callback]:
         if self.options.captured is None:
             return []
-        self._replaying = ReplayCallback(self.options.captured, **self.options.replay)
+        # Lightning asks before a validation too, and the report of the last fit must outlive that.
+        if self._replaying is None:
+            self._replaying = ReplayCallback(self.options.captured, **self.options.replay)
         return [self._replaying]
 
     def replay_report(self) -> Report:
