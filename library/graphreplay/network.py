@@ -168,6 +168,8 @@ class NetworkReplay:
             raise UnrecordableError(Label.DEVICE, f"its weights are on {device}")
         if self._wiring.hooked():
             raise UnrecordableError(Label.HOOKS)
+        if _saving_is_hooked():
+            raise UnrecordableError(Label.HOOKS, "on saved tensors")
         if self._recorder is None or self._recorder.device != device:
             if _in_several_processes():
                 raise UnrecordableError(Label.DISTRIBUTED)
@@ -311,6 +313,17 @@ def _require_recordable(network: object) -> None:
 def _in_several_processes() -> bool:
     distributed = torch.distributed
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def _saving_is_hooked() -> bool:
+    """Whether the caller has hooks on saved tensors, like `save_on_cpu`, in force. What they make of an activation is
+    what the native backward computes with, and a replay would not ask them."""
+    try:
+        # The only question to torch that all versions answer; newer ones can name the hooks.
+        with torch.autograd.graph.disable_saved_tensors_hooks(""):
+            return False
+    except RuntimeError:
+        return True
 
 
 def _unpickled(kind: type[NetworkReplay], network: nn.Module, options: dict[str, Any]) -> NetworkReplay:
