@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -11,8 +12,10 @@ import torch
 from replay_cases import require_all_equal, watched
 from torch import nn
 
+import graphreplay.capture
 import graphreplay.network
 import graphreplay.offload
+from graphreplay.capture import Recorder
 from graphreplay.offload import offloaded
 from graphreplay.reference import ReferenceNetwork, detection_loss, reference_batches
 from graphreplay.testing import require_equal
@@ -219,3 +222,53 @@ def test_pass_that_keeps_everything_off_the_device_matches(precision: str, monke
     native, _ = train(precision, replay=False, width=8)
     replayed, _ = train(precision, replay=True, width=8)
     require_all_equal(native, replayed)
+
+
+# What ends the allocation into a pool is called: torch 2.6, and later.
+ENDS = ["_cuda_endAllocateCurrentStreamToPool", "_cuda_endAllocateToPool"]
+
+
+@pytest.fixture(params=ENDS)
+def called(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of a torch that has one of the two names; none of it needs a GPU."""
+    calls: list[str] = []
+    for name in ENDS:
+        monkeypatch.delattr(torch._C, name, raising=False)
+    for name, short in {
+        "_cuda_beginAllocateCurrentStreamToPool": "begin",
+        request.param: "end",
+        "_cuda_releasePool": "release",
+    }.items():
+        monkeypatch.setattr(torch._C, name, lambda *_, short=short: calls.append(short), raising=False)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 2))
+    monkeypatch.setattr(graphreplay.capture, "_finish_generator_capture", lambda _: calls.append("generator"))
+    monkeypatch.setattr(graphreplay.capture, "_abandoned", [])
+    return calls
+
+
+def recorder(holds_memory: bool) -> Recorder:
+    made = Recorder.__new__(Recorder)
+    made.device, made._pool, made._holds_memory = torch.device("cuda", 0), (0, 1), holds_memory
+    return made
+
+
+def test_warm_up_that_fails_leaves_the_pool(called: list[str]) -> None:
+    """Else all that the stream allocates would lie in memory that replays write over."""
+    with contextlib.suppress(KeyError), recorder(True).in_pool():
+        assert called == ["begin"]
+        raise KeyError
+    assert called == ["begin", "end", "release"]
+
+
+def test_first_warm_up_stays_out_of_the_pool(called: list[str]) -> None:
+    with recorder(False).in_pool():
+        pass
+    assert called == []
+
+
+def test_failed_capture_leaves_the_pool(called: list[str]) -> None:
+    broken = recorder(True)
+    broken._abandon(object())
+    assert called == ["end", "release", "generator"]
+    assert broken._pool == (0, 2)
+    assert not broken.holds_memory
