@@ -81,11 +81,12 @@ class Recorder:
         if not self._holds_memory:
             yield
             return
+        leave = _way_out_of_pools()
         torch._C._cuda_beginAllocateCurrentStreamToPool(self.device.index, self._pool)
         try:
             yield
         finally:
-            torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
+            leave(self.device.index, self._pool)
             torch._C._cuda_releasePool(self.device.index, self._pool)
 
     def on_device(self) -> AbstractContextManager[object]:
@@ -141,7 +142,7 @@ class Recorder:
         """Bring allocator and random generator out of the state of capture, and go on with a fresh pool."""
         _abandoned.append(graph)
         try:
-            torch._C._cuda_endAllocateToPool(self.device.index, self._pool)
+            _way_out_of_pools()(self.device.index, self._pool)
             torch._C._cuda_releasePool(self.device.index, self._pool)
         except RuntimeError:
             # torch 2.12 and later has ended it already, and says so by this error.
@@ -149,6 +150,12 @@ class Recorder:
         self._pool = torch.cuda.graph_pool_handle()
         self._holds_memory = False
         _finish_generator_capture(self.device)
+
+
+def _way_out_of_pools() -> Callable[[int, object], None]:
+    """What ends the allocation into a pool, called with the device's index and the pool. Torch 2.6 had another name."""
+    now = getattr(torch._C, "_cuda_endAllocateToPool", None)
+    return now or torch._C._cuda_endAllocateCurrentStreamToPool
 
 
 def _stream_of_its_own(device: torch.device) -> torch.cuda.Stream:

@@ -35,7 +35,7 @@ _REASONS = {
     Label.DISTRIBUTED: "the fit runs in several processes, for which replay has not been proven",
     Label.STRUCTURE: "an input or output is not made of tensors, tuples, lists, dicts and plain values",
     Label.LAYOUTS: "the cap on layouts is reached; raise `layouts`, or pad inputs to fewer shapes",
-    Label.HOOKS: "a module inside the network, or all modules, carry hooks, and a replay would not call them",
+    Label.HOOKS: "hooks on inner modules, all modules or saved tensors are in force, and a replay would not call them",
     Label.CAPTURE: "the network could not be captured",
     Label.STATE: "the forward replaces attributes, buffers or weights of its modules, which a replay would not do",
     Label.RANDOM: "the forward draws random numbers on the host, which a replay would not draw again",

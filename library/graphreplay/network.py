@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import weakref
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from graphreplay.layout import Layout
 from graphreplay.ledger import Ledger
 from graphreplay.offload import offloaded
 from graphreplay.options import ReplayOptions
+from graphreplay.preservation import Preservation
 from graphreplay.recording import Recording, record
 from graphreplay.replaying import Replay, Turn
 from graphreplay.report import Report
@@ -72,6 +72,7 @@ class NetworkReplay:
         self._lent: set[GradientMemory] = set()
         self._backwards = Backwards(self._retire_overlapping)
         self._final: Label | None = None
+        self._unsparing = False
 
     def attach(self) -> NetworkReplay:
         """Send the network's forwards through here, until `detach`."""
@@ -149,9 +150,9 @@ class NetworkReplay:
             recorder.follow()
             return self._replay(entry, served, tensors)
         entry.native[served] += 1
-        with self._spared(served, recorder, tensors):
-            result = native(*args, **kwargs)
-        return self._watched(entry, result)
+        spare = served == "observed" and recorder.holds_memory and self.options.offload and not self._unsparing
+        run = partial(native, *args, **kwargs)
+        return self._watched(entry, self._spared(recorder, tensors, run) if spare else run())
 
     def _ready_recorder(self) -> Recorder:
         """Where to record the network, unless something forbids it whatever its inputs.
@@ -167,6 +168,8 @@ class NetworkReplay:
             raise UnrecordableError(Label.DEVICE, f"its weights are on {device}")
         if self._wiring.hooked():
             raise UnrecordableError(Label.HOOKS)
+        if _saving_is_hooked():
+            raise UnrecordableError(Label.HOOKS, "on saved tensors")
         if self._recorder is None or self._recorder.device != device:
             if _in_several_processes():
                 raise UnrecordableError(Label.DISTRIBUTED)
@@ -261,13 +264,21 @@ class NetworkReplay:
         if self._final is None:
             self.retire(Label.OVERLAPPING)
 
-    def _spared(
-        self, cause: str, recorder: Recorder, tensors: list[torch.Tensor]
-    ) -> contextlib.AbstractContextManager[object]:
-        """Spare the device a second set of activations beside the recordings', while a further layout is observed."""
-        if cause != "observed" or not recorder.holds_memory or not self.options.offload:
-            return contextlib.nullcontext()
-        return offloaded(recorder.device, [*self._wiring.parameters(), *tensors])
+    def _spared(self, recorder: Recorder, tensors: list[torch.Tensor], run: Callable[[], Any]) -> Any:
+        """Run the network natively, and spare the device a second set of activations beside the recordings'.
+
+        Not every network bears that: torch refuses hooks on saved tensors beside `torch.func.grad` and its like, and in
+        regions that switch them off. Such a network is put back to where it was, and run as it is from then on.
+        """
+        before = Preservation(self._wiring, recorder.device)
+        try:
+            with offloaded(recorder.device, [*self._wiring.tensors(), *tensors]):
+                return run()
+        except RuntimeError:
+            before.restore()
+        # Outside of the handler, which would hold what the first run had kept. What fails by itself fails here again.
+        self._unsparing = True
+        return run()
 
     def _watched(self, entry: Entry | None, result: Any) -> Any:
         """Watch a native forward, to learn what its backward asks for, and which forwards share one backward."""
@@ -302,6 +313,17 @@ def _require_recordable(network: object) -> None:
 def _in_several_processes() -> bool:
     distributed = torch.distributed
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def _saving_is_hooked() -> bool:
+    """Whether the caller has hooks on saved tensors, like `save_on_cpu`, in force. What they make of an activation is
+    what the native backward computes with, and a replay would not ask them."""
+    try:
+        # The only question to torch that all versions answer; newer ones can name the hooks.
+        with torch.autograd.graph.disable_saved_tensors_hooks(""):
+            return False
+    except RuntimeError:
+        return True
 
 
 def _unpickled(kind: type[NetworkReplay], network: nn.Module, options: dict[str, Any]) -> NetworkReplay:

@@ -33,7 +33,7 @@ def offloaded(device: torch.device, kept: Iterable[torch.Tensor]) -> AbstractCon
 
     Args:
         device: Whose activations move.
-        kept: What stays where it is: weights and inputs.
+        kept: What stays where it is: weights, buffers and inputs.
     """
     stay = frozenset(tensor.untyped_storage().data_ptr() for tensor in kept if tensor.layout is torch.strided)
     return torch.autograd.graph.saved_tensors_hooks(functools.partial(_pack, device, stay), _unpack)

@@ -21,8 +21,8 @@ class ReplayOptions:
             one shows in which memory layout the loss hands its gradients back.
         warmup: Passes on a side stream before the capture, so that lazy set-up of cuDNN and cuBLAS is over. At least 1.
         offload: Keep what the first native pass of a further layout saves for its backward in host memory, since the
-            device's holds the recordings that there are. Costs that pass a copy there and back. Switch it off for a
-            network that calls `torch.func.grad` or the like in its forward, which torch refuses beside it.
+            device's holds the recordings that there are. Costs that pass a copy there and back. A network that calls
+            `torch.func.grad` or the like in its forward, which torch refuses beside it, is run again without.
         strict: Raise `RetiredError` where a layout would be retired.
 
     Raises:

@@ -184,7 +184,7 @@ class Wiring:
 
     def hooked(self) -> bool:
         """Whether a module below the root, or all modules, carry hooks. Those of the root run outside of the replay."""
-        if torch_module._has_any_global_hook():
+        if any(getattr(torch_module, f"_global{name}") for name in _HOOKS):
             return True
         # Every registration of a hook, on whatever object, counts it up; only then the dictionaries of hooks are looked
         # up anew. A hook that is put into one of them by hand is seen too. Not seen at once is only a dictionary that

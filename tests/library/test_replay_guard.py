@@ -193,6 +193,31 @@ def test_hook_in_a_new_dictionary_is_noticed(network: nn.Sequential, replay: Net
     assert not used_stale(network, replay)
 
 
+def halved(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient / 2
+
+
+def test_hooks_on_saved_tensors_are_noticed(network: nn.Sequential, replay: NetworkReplay) -> None:
+    """They may change what a backward computes with, so gradients are those of a native network under them."""
+    native = Net().train()
+    native.load_state_dict(network.state_dict())
+    with torch.autograd.graph.saved_tensors_hooks(halved, lambda saved: saved):
+        assert not used_stale(network, replay)
+        network.load_state_dict(native.state_dict())
+        step(network, 9)
+        step(native, 9)
+    found, wanted = ({name: one.grad for name, one in net.named_parameters()} for net in (network, native))
+    assert compare(wanted, found) is None
+    assert replay.report().native == {"hooks": 2}
+    assert replay.report().retirements[0].reason.endswith("on saved tensors")
+    assert used_stale(network, replay)
+
+
+def test_refused_hooks_on_saved_tensors_do_not_matter(network: nn.Sequential, replay: NetworkReplay) -> None:
+    with torch.autograd.graph.disable_saved_tensors_hooks("none here"):
+        assert used_stale(network, replay)
+
+
 def test_removed_hook_lets_replay_go_on(network: nn.Sequential, replay: NetworkReplay) -> None:
     handle = network[2].register_forward_hook(lambda *_: None)
     assert not used_stale(network, replay)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 import pytest
 import torch
 from replay_cases import require_all_equal, watched
+from torch import nn
 
+import graphreplay.capture
+import graphreplay.network
 import graphreplay.offload
+from graphreplay.capture import Recorder
 from graphreplay.offload import offloaded
 from graphreplay.reference import ReferenceNetwork, detection_loss, reference_batches
 from graphreplay.testing import require_equal
+from graphreplay.testing.rehearsal import Rehearsal
 
 CPU = torch.device("cpu")
 # Not in order of size: a larger layout comes when the recordings of smaller ones hold memory already.
@@ -94,6 +102,84 @@ def test_network_has_the_same_gradients() -> None:
     require_equal(*found)
 
 
+class Curved(nn.Module):
+    """Calls torch.func in its forward, which refuses hooks on saved tensors; what its forward moves is seen at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(512, 512)
+        self.norm = nn.BatchNorm1d(512)
+        self.register_buffer("table", torch.rand(512, 512))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.norm(self.first(x)) @ self.table
+        return torch.func.grad(lambda value: value.pow(3).sum())(hidden) + hidden
+
+
+class Refusing(Curved):
+    """Has hooks on saved tensors refused in a part of its forward."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.norm(self.first(x)) @ self.table
+        with torch.autograd.graph.disable_saved_tensors_hooks("not here"):
+            return hidden.pow(2)
+
+
+class Failing(Curved):
+    """Cannot take batches of 384."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.norm(self.first(x))
+        if len(x) == 384:
+            raise RuntimeError("384 are too many")
+        return hidden @ self.table
+
+
+def trained(make: type[nn.Module], replay: bool) -> tuple[dict[str, torch.Tensor], Rehearsal]:
+    """Three layouts, each twice, further ones beside the first one's recording."""
+    torch.manual_seed(3)
+    network = make()
+    replaying = Rehearsal(network)
+    if replay:
+        replaying.attach()
+    for step, count in enumerate((128, 128, 256, 256, 320, 320)):
+        x = torch.rand(count, 512, generator=torch.Generator().manual_seed(step))
+        network(x).square().mean().backward()
+    gradients = {f"{name}.grad": one.grad for name, one in network.named_parameters() if one.grad is not None}
+    return {**network.state_dict(), **gradients}, replaying
+
+
+@pytest.mark.parametrize("make", [Curved, Refusing])
+def test_network_that_bears_no_hooks_on_saved_tensors_fits_as_natively(make: type[nn.Module]) -> None:
+    """What its forward had moved before it was refused is moved once: a norm's statistics and counter."""
+    native, _ = trained(make, replay=False)
+    replayed, replaying = trained(make, replay=True)
+    require_equal(native, replayed)
+    report = replaying.report()
+    assert (report.retirements, report.recorded, report.replayed) == ((), 3, 3)
+    assert report.native_by_cause == {"observed": 3}
+
+
+def test_network_that_fails_raises_its_own_error() -> None:
+    _, replaying = trained(Failing, replay=True)
+    with pytest.raises(RuntimeError, match="384 are too many"):
+        replaying.network(torch.rand(384, 512))
+    assert replaying.network.norm.num_batches_tracked == 7
+
+
+def test_buffers_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As weights and inputs do, which live on anyway."""
+    kept: list[torch.Tensor] = []
+
+    def seen(device: torch.device, stay: Iterable[torch.Tensor]) -> AbstractContextManager[object]:
+        kept[:] = stay
+        return offloaded(device, kept)
+
+    monkeypatch.setattr(graphreplay.network, "offloaded", seen)
+    _, replaying = trained(Failing, replay=True)
+    assert {id(one) for one in kept} > {id(one) for one in replaying.network.state_dict(keep_vars=True).values()}
+
+
 def train(precision: str, replay: bool, width: int) -> tuple[list[dict[str, torch.Tensor]], int]:
     """Gradients after every shape came twice, and the most memory that was reserved, in bytes.
 
@@ -136,3 +222,53 @@ def test_pass_that_keeps_everything_off_the_device_matches(precision: str, monke
     native, _ = train(precision, replay=False, width=8)
     replayed, _ = train(precision, replay=True, width=8)
     require_all_equal(native, replayed)
+
+
+# What ends the allocation into a pool is called: torch 2.6, and later.
+ENDS = ["_cuda_endAllocateCurrentStreamToPool", "_cuda_endAllocateToPool"]
+
+
+@pytest.fixture(params=ENDS)
+def called(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of a torch that has one of the two names; none of it needs a GPU."""
+    calls: list[str] = []
+    for name in ENDS:
+        monkeypatch.delattr(torch._C, name, raising=False)
+    for name, short in {
+        "_cuda_beginAllocateCurrentStreamToPool": "begin",
+        request.param: "end",
+        "_cuda_releasePool": "release",
+    }.items():
+        monkeypatch.setattr(torch._C, name, lambda *_, short=short: calls.append(short), raising=False)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 2))
+    monkeypatch.setattr(graphreplay.capture, "_finish_generator_capture", lambda _: calls.append("generator"))
+    monkeypatch.setattr(graphreplay.capture, "_abandoned", [])
+    return calls
+
+
+def recorder(holds_memory: bool) -> Recorder:
+    made = Recorder.__new__(Recorder)
+    made.device, made._pool, made._holds_memory = torch.device("cuda", 0), (0, 1), holds_memory
+    return made
+
+
+def test_warm_up_that_fails_leaves_the_pool(called: list[str]) -> None:
+    """Else all that the stream allocates would lie in memory that replays write over."""
+    with contextlib.suppress(KeyError), recorder(True).in_pool():
+        assert called == ["begin"]
+        raise KeyError
+    assert called == ["begin", "end", "release"]
+
+
+def test_first_warm_up_stays_out_of_the_pool(called: list[str]) -> None:
+    with recorder(False).in_pool():
+        pass
+    assert called == []
+
+
+def test_failed_capture_leaves_the_pool(called: list[str]) -> None:
+    broken = recorder(True)
+    broken._abandon(object())
+    assert called == ["end", "release", "generator"]
+    assert broken._pool == (0, 2)
+    assert not broken.holds_memory

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from graphreplay.errors import OptionError
 from graphreplay.tasks.batch import CLASSES, KEYPOINTS, MASK_STRIDE, MAX_OBJECTS, TASKS, Batch
@@ -350,3 +351,22 @@ def test_wrong_options_are_refused_with_the_way_out(options: dict[str, Any], say
     with pytest.raises(OptionError) as refusal:
         SceneData(**{"task": "pose", **options})
     assert str(refusal.value) == says
+
+
+class InTwo(SingleDeviceStrategy):
+    """Stands for a strategy of two processes, and starts none."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"))
+        self.world_size = 2
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["lightning-shares-out", "nobody-shares-out"])
+def test_several_processes_are_refused_with_the_way_out(own: bool) -> None:
+    """Each would be shown all scenes."""
+    trainer = Trainer(
+        strategy=InTwo(), use_distributed_sampler=own, max_epochs=1, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    with pytest.raises(OptionError, match=r"the Trainer runs 2; use Trainer\(devices=1\)"):
+        trainer.fit(Seen(), SceneData("pose"))

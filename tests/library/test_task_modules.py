@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, GradientAccumulationScheduler
+from lightning.pytorch.plugins import MixedPrecision
 from task_cases import MODULES, Poisoned, scene_batch
 
 from graphreplay import Label, OptionError, RetiredError
+from graphreplay.tasks.batch import Batch
 from graphreplay.tasks.errors import NonFiniteError
 from graphreplay.tasks.modules import DetectionModule, PoseModule, SegmentationModule
 from graphreplay.tasks.modules.average import average_of, follow
@@ -192,6 +194,25 @@ class Seen(Callback):
         setattr(self, name, getattr(self, name) + 1)
 
 
+@pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+def test_step_that_the_scaler_skips_moves_the_schedule_but_not_the_average() -> None:
+    """The third of four batches overflows, as fp16 does."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4)
+    module, seen, rates = Overflowing(**SMALL, lr=0.1), Seen(), Rates()
+    plugin = MixedPrecision("16-mixed", "cpu", scaler)
+    fitted(module, "detection", scenes=8, plugins=[plugin], callbacks=[seen, rates])
+    assert scaler.get_scale() == 2.0**3
+    assert seen.moved == [True, True, False, True]
+    assert module._updates == 3
+    share = warmup_cosine(2, 4)
+    assert rates.seen == pytest.approx([0.1 * share(step) for step in range(4)])
+
+
+class Overflowing(DetectionModule):
+    def training_step(self, batch: Batch, index: int) -> torch.Tensor:
+        return super().training_step(batch, index) * (float("inf") if index == 2 else 1)
+
+
 # The schedule
 
 
@@ -214,6 +235,25 @@ def test_rate_changes_at_every_optimizer_step_of_a_fit() -> None:
     fitted(module, "detection", scenes=12, accumulate_grad_batches=2, callbacks=[rates])
     share = warmup_cosine(2, 3)
     assert rates.seen == pytest.approx([0.1 * share(step) for step in (0, 0, 1, 1, 2, 2)])
+
+
+@pytest.mark.parametrize(
+    ("plan", "more", "steps"),
+    [
+        ({0: 2, 2: 4}, {"max_epochs": 3}, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4]),
+        ({1: 3}, {"max_epochs": 2}, [0, 1, 2, 3, 4, 4, 4, 5]),
+        ({0: 2}, {"max_epochs": 3, "max_steps": 3}, [0, 0, 1, 1, 2, 2]),
+        ({0: 2}, {"max_epochs": -1, "max_steps": 3}, [0, 0, 1, 1, 2, 2]),
+    ],
+)
+def test_rate_reaches_its_end_where_accumulation_changes_between_epochs(
+    plan: dict[int, int], more: dict[str, int], steps: list[int]
+) -> None:
+    rates = Rates()
+    callbacks = [rates, GradientAccumulationScheduler(plan)]
+    trainer = fitted(DetectionModule(**SMALL, lr=0.1), "detection", scenes=8, callbacks=callbacks, **more)
+    share = warmup_cosine(2, trainer.global_step)
+    assert rates.seen == pytest.approx([0.1 * share(step) for step in steps])
 
 
 class Rates(Callback):
@@ -294,6 +334,19 @@ def test_head_capture_takes_the_mask_heads_alone() -> None:
     assert module._replaying.replay.network is module.network.mask_heads
 
 
+def test_report_of_the_last_fit_outlives_a_validation() -> None:
+    """By the same trainer or another one, while a further fit begins a report of its own."""
+    module = DetectionModule(**SMALL, capture_network=True)
+    trainer = fitted(module, "detection")
+    report = module.replay_report()
+    assert report.native_by_cause == {"device": 3}
+    for other in (trainer, Trainer(accelerator="cpu", logger=False, enable_progress_bar=False)):
+        other.validate(module, data("detection"), verbose=False)
+        assert module.replay_report() == report
+    fitted(module, "detection", scenes=2)
+    assert module.replay_report().native_by_cause == {"device": 1}
+
+
 def test_strict_replay_on_a_cpu_is_refused() -> None:
     with pytest.raises(RetiredError, match="device"):
         fitted(DetectionModule(**SMALL, capture_network=True, replay={"strict": True}), "detection")
@@ -314,3 +367,18 @@ def test_keypoints_that_are_not_finite_raise_at_the_end_of_their_window(poisoned
     assert isinstance(caught.value, ValueError)
     assert len(seen.moved) == 3
     assert all(weight.isfinite().all() for weight in module.network.parameters())
+
+
+def test_keypoints_of_a_fit_that_broke_off_are_not_held_against_the_next_one() -> None:
+    """It ended inside a window, with a likelihood noted that was never asked for."""
+    module = Poisoned(**SMALL)
+    with pytest.raises(KeyError):
+        fitted(module, "pose", scenes=8, accumulate_grad_batches=4, callbacks=[Broken()])
+    module.poisoned = -1
+    assert fitted(module, "pose", scenes=4, accumulate_grad_batches=2).global_step == 1
+
+
+class Broken(Callback):
+    def on_train_batch_end(self, _trainer: Trainer, _module: Any, _outputs: Any, _batch: Any, index: int) -> None:
+        if index == 2:
+            raise KeyError(index)

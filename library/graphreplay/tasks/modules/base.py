@@ -20,7 +20,7 @@ from graphreplay.tasks.metrics import MeanAveragePrecision
 from graphreplay.tasks.modules.average import average_of, follow
 from graphreplay.tasks.modules.optimizers import optimizer_of
 from graphreplay.tasks.modules.options import FitOptions
-from graphreplay.tasks.modules.schedule import warmup_cosine
+from graphreplay.tasks.modules.schedule import steps_of, warmup_cosine
 
 
 class TaskModule(LightningModule):
@@ -99,14 +99,16 @@ class TaskModule(LightningModule):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         optimizer = optimizer_of(self.network, self.options)
         optimizer.register_step_post_hook(self._follow)
-        share = warmup_cosine(self.options.warmup_steps, self.trainer.estimated_stepping_batches)
+        share = warmup_cosine(self.options.warmup_steps, steps_of(self.trainer))
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, share)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def configure_callbacks(self) -> Sequence[Callback]:
         if self.options.captured is None:
             return []
-        self._replaying = ReplayCallback(self.options.captured, **self.options.replay)
+        # Lightning asks before a validation too, and the report of the last fit must outlive that.
+        if self._replaying is None:
+            self._replaying = ReplayCallback(self.options.captured, **self.options.replay)
         return [self._replaying]
 
     def replay_report(self) -> Report:

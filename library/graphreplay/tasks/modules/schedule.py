@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
+
 # The share that is left at the end.
 LAST = 0.01
 
@@ -29,3 +32,18 @@ def warmup_cosine(warmup: int, steps: float) -> Callable[[int], float]:
         return LAST + (1 - LAST) * (1 + math.cos(math.pi * done)) / 2
 
     return share
+
+
+def steps_of(trainer: Trainer) -> float:
+    """Optimizer steps of the whole fit; infinite for one without an end.
+
+    Lightning estimates them by the accumulation that it has when optimizers are made, which is that of no epoch where a
+    `GradientAccumulationScheduler` sets one for each. What other callbacks make of the accumulation cannot be foreseen.
+    """
+    steps = trainer.estimated_stepping_batches
+    planned = [one for one in trainer.callbacks if isinstance(one, GradientAccumulationScheduler)]
+    batches, epochs = trainer.num_training_batches, trainer.max_epochs
+    if not planned or epochs is None or epochs < 0 or math.isinf(batches):
+        return steps
+    windows = sum(math.ceil(batches / planned[-1].get_accumulate_grad_batches(epoch)) for epoch in range(epochs))
+    return windows if trainer.max_steps < 0 else min(windows, trainer.max_steps)

@@ -80,6 +80,10 @@ class PoseModule(TaskModule):
         else:
             self._finite = self._finite & loss.finite
 
+    def on_train_start(self) -> None:
+        # A fit that broke off inside a window may have left one behind.
+        self._finite = None
+
     def on_before_optimizer_step(self, _: torch.optim.Optimizer) -> None:
         """The end of a window.
 

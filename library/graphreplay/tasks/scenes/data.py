@@ -85,7 +85,8 @@ class SceneData(LightningDataModule):
         pin_memory: Whether batches are put into pinned memory; None: where there is a GPU.
 
     Raises:
-        OptionError: An option has a wrong type or value.
+        OptionError: An option has a wrong type or value; or, when batches are asked for, the fit runs in
+            several processes, over which batches of one size each are not shared out.
     """
 
     def __init__(
@@ -128,6 +129,9 @@ class SceneData(LightningDataModule):
         return self._loader(self.val_set, shuffle=False)
 
     def _loader(self, scenes: SceneSet, shuffle: bool) -> DataLoader[Scene]:
+        processes = 1 if self.trainer is None else self.trainer.world_size
+        if processes > 1:
+            raise OptionError(f"SceneData feeds one process, and the Trainer runs {processes}; use Trainer(devices=1)")
         order = SceneOrder(len(scenes), self.seed, shuffle)
         return DataLoader(
             scenes,
