@@ -56,7 +56,7 @@ class Supervisor:
         return child.ready
 
     def _bury(self, child: Child, now: float) -> None:
-        was_up = child.ready
+        was_up = child.look()  # a log may tell of a start that no look has seen
         fate = f"{child.program.name} {child.bury()}"
         child.restarts.died(now, was_up=was_up)
         if child.restarts.hopeless:
