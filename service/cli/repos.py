@@ -257,20 +257,25 @@ def _text(file: Path, option: str) -> str:
 def _opens(repositories: Iterable[RepositoryOutput], name: str) -> CredentialOutput:
     from service.cli.errors import UserError
 
-    for repository in repositories:
-        if repository.name == name:
-            if repository.credential is None:
-                raise UserError(f"repository {name!r} has no credential; give --token or --ssh-key")
-            return repository.credential
-    raise UserError(f"repository {name!r} is not registered; `replaybench repos list` shows those that are")
+    credential = _registered(repositories, name).credential
+    if credential is None:
+        raise UserError(f"repository {name!r} has no credential; give --token or --ssh-key")
+    return credential
 
 
 def _known(repositories: Iterable[RepositoryOutput], name: str) -> ForgeOutput:
     from service.cli.errors import UserError
 
+    forge = _registered(repositories, name).forge
+    if forge is None:
+        raise UserError(f"repository {name!r} has no forge; give --forge and --credential")
+    return forge
+
+
+def _registered(repositories: Iterable[RepositoryOutput], name: str) -> RepositoryOutput:
+    from service.cli.errors import UserError
+
     for repository in repositories:
         if repository.name == name:
-            if repository.forge is None:
-                raise UserError(f"repository {name!r} has no forge; give --forge and --credential")
-            return repository.forge
+            return repository
     raise UserError(f"repository {name!r} is not registered; `replaybench repos list` shows those that are")
