@@ -3,11 +3,11 @@
 # commit plus probe, under two host runtimes that differ in lightning. Run it where `python3` has torch, with what
 # scripts/gpu_bundle.sh packed lying in .gpu; results go to the folder $OUT (default: .gpu/out).
 #
-#   scripts/gpu_run.sh [--plain] [--suite NAME[:EXPR]]... [--runtime newest|both] [--work-package NAME]
+#   scripts/gpu_run.sh [--plain] [--suite NAME[:EXPR]]... [--runtime newest|older|both] [--work-package NAME]
 #
 #   --plain              the commit alone, without the probe
 #   --suite NAME[:EXPR]  a suite of replaybench.toml, each a job of its own (default: cuda); of it, what fits pytest's -k EXPR
-#   --runtime newest     the image's own lightning alone; both (the default): lightning 2.5.4 too
+#   --runtime newest     the image's own lightning alone; older: lightning 2.5.4 alone; both (the default): each
 #   --work-package NAME  what the jobs belong to (default: WP-001)
 #
 # Leaves in $OUT, for each suite: SUITE.json and SUITE.md (evidence and table), and with the probe SUITE-probe-failures.txt
@@ -35,7 +35,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-case $which in newest | both) ;; *) refuse "--runtime $which: choose newest or both" ;; esac
+case $which in newest | older | both) ;; *) refuse "--runtime $which: choose newest, older or both" ;; esac
 [ ${#suites[@]} -gt 0 ] || suites=(cuda)
 cd "$(dirname "$0")/.."
 packed=$PWD/.gpu
@@ -55,8 +55,9 @@ uv pip install --quiet --python "$work/app" --no-index --no-deps --editable "$wo
 # Two host runtimes on the one torch. Lightning up to 2.5.4 trains with autocast's weight cache on, later ones with it off.
 # The first is the image's own interpreter, the second a layer over it.
 image=$(command -v python3)
-pythons=("$image")
-if [ "$which" = both ]; then
+pythons=()
+[ "$which" = older ] || pythons+=("$image")
+if [ "$which" != newest ]; then
     layer=$work/lightning-2.5.4
     uv venv --quiet --python "$image" "$layer"
     "$layer/bin/python" - "$site" <<'PY'

@@ -13,7 +13,8 @@
 #   bench          benchmarks/replay.py, within these seconds               -> replay.jsonl
 #   musgd          benchmarks/musgd.py                                      -> musgd.jsonl
 #   host           benchmarks/host.py: where a replayed step's host time is -> host.txt
-# CASES picks cases of `bench` by a pattern. All that is printed goes to log.txt too. Results lie in $OUT (default: .gpu/out). PYTEST_ADDOPTS narrows the tests.
+# CASES picks cases of `bench` by a pattern; JOBS is how many processes share tests and cures (tests need pytest-xdist
+# for more than one; 1 and 4 without it). All that is printed goes to log.txt too. Results lie in $OUT (default: .gpu/out). PYTEST_ADDOPTS narrows the tests.
 # PYTHON names another interpreter; DEVICE=cpu tries the plumbing without a GPU.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -61,7 +62,7 @@ PY
 run_tests() { # ENVIRONMENT SECONDS REPORT MARKER
     "$1/bin/python" -c 'import lightning; print("lightning", lightning.__version__)'
     timeout --kill-after=10 "$2" "$1/bin/python" -m pytest tests/library -m "$4" -rs -q -p no:cacheprovider \
-        --durations=20 "--junitxml=$out/$3"
+        -p no:benchmark --durations=20 "--junitxml=$out/$3" ${JOBS:+-n "$JOBS"}
 }
 
 older() { # The environment with lightning 2.5.4, made once
@@ -76,7 +77,7 @@ run_step() { # STEP SECONDS
     parity-2.5.4) older && run_tests "$work/older" "$2" parity-2.5.4.xml parity ;;
     cures)
         # The step `tests` shows that they pass with every cure in place.
-        timeout --kill-after=10 "$2" "$work/newest/bin/python" scripts/cures.py "$kind" --no-baseline --jobs 4 \
+        timeout --kill-after=10 "$2" "$work/newest/bin/python" scripts/cures.py "$kind" --no-baseline --jobs "${JOBS:-4}" \
             --budget "$(($2 - 15))" --out "$out/cures.json"
         ;;
     bench)

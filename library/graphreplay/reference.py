@@ -1,8 +1,8 @@
 """A small detection network like the YOLO family's, with its LightningModule and data: what the suites train.
 
-Shapes of YOLOv8 (CSP blocks, spatial pyramid pooling, a path aggregation neck, three decoupled heads), some 0.3 million
-weights at width 8, written for tests: dropout, so that the random stream counts; a tower shared by the three heads, so
-that a weight is used more than once in a forward; and a spare weight that is never used.
+The tasks' trunk and three heads, some 0.3 million weights at width 8, written for tests: dropout, so that the random
+stream counts; a tower shared by the three heads, so that a weight is used more than once in a forward; and a spare
+weight that is never used.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.nn import functional
 
-from graphreplay.tasks.networks.blocks import Conv, CrossStage, Pyramid
+from graphreplay.tasks.networks.blocks import Conv
+from graphreplay.tasks.networks.trunk import Trunk
 
 CLASSES = 3
 STRIDES = (8, 16, 32)
 
 
-class ReferenceNetwork(nn.Module):
+class ReferenceNetwork(Trunk):
     """Images (batch, 3, height, width) to three maps (batch, 4 + CLASSES, height / s, width / s), s of `STRIDES`.
 
     Args:
@@ -31,35 +32,17 @@ class ReferenceNetwork(nn.Module):
     """
 
     def __init__(self, width: int = 8, dropout: float = 0.1) -> None:
-        super().__init__()
-        w = [width * 2**level for level in range(5)]
-        self.stem = Conv(3, w[0], 3, 2)
-        self.down2 = nn.Sequential(Conv(w[0], w[1], 3, 2), CrossStage(w[1], w[1]))
-        self.down3 = nn.Sequential(Conv(w[1], w[2], 3, 2), CrossStage(w[2], w[2]))
-        self.down4 = nn.Sequential(Conv(w[2], w[3], 3, 2), CrossStage(w[3], w[3]))
-        self.down5 = nn.Sequential(Conv(w[3], w[4], 3, 2), CrossStage(w[4], w[4]), Pyramid(w[4]))
-        self.dropout = nn.Dropout2d(dropout)
-        self.up4 = CrossStage(w[4] + w[3], w[3])
-        self.up3 = CrossStage(w[3] + w[2], w[2])
-        self.path4 = Conv(w[2], w[2], 3, 2)
-        self.out4 = CrossStage(w[2] + w[3], w[3])
-        self.path5 = Conv(w[3], w[3], 3, 2)
-        self.out5 = CrossStage(w[3] + w[4], w[4])
-        self.enter = nn.ModuleList(Conv(channels, w[2], 1) for channels in w[2:])
-        self.tower = Conv(w[2], w[2])
-        self.boxes = nn.ModuleList(nn.Conv2d(w[2], 4, 1) for _ in STRIDES)
-        self.classes = nn.ModuleList(nn.Conv2d(w[2], CLASSES, 1) for _ in STRIDES)
+        super().__init__(width, dropout)
+        inner = self.channels[0]
+        self.enter = nn.ModuleList(Conv(channels, inner, 1) for channels in self.channels)
+        self.tower = Conv(inner, inner)
+        self.boxes = nn.ModuleList(nn.Conv2d(inner, 4, 1) for _ in STRIDES)
+        self.classes = nn.ModuleList(nn.Conv2d(inner, CLASSES, 1) for _ in STRIDES)
         self.spare = nn.Parameter(torch.ones(3))
 
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        fine = self.down3(self.down2(self.stem(images)))
-        middle = self.down4(fine)
-        coarse = self.dropout(self.down5(middle))
-        up = self.up4(torch.cat([functional.interpolate(coarse, scale_factor=2.0), middle], 1))
-        level3 = self.up3(torch.cat([functional.interpolate(up, scale_factor=2.0), fine], 1))
-        level4 = self.out4(torch.cat([self.path4(level3), up], 1))
-        level5 = self.out5(torch.cat([self.path5(level4), coarse], 1))
-        towers = [self.tower(enter(level)) for enter, level in zip(self.enter, (level3, level4, level5), strict=True)]
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, ...]:  # type: ignore[override]
+        levels = super().forward(images)
+        towers = [self.tower(enter(level)) for enter, level in zip(self.enter, levels, strict=True)]
         return tuple(
             torch.cat([box(tower), kind(tower)], 1)
             for tower, box, kind in zip(towers, self.boxes, self.classes, strict=True)

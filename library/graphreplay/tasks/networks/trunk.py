@@ -17,9 +17,10 @@ class Trunk(nn.Module):
 
     Args:
         width: Channels after the stem; they double with each halving of the image.
+        dropout: Probability with which channels of the coarsest level are dropped before the neck.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, dropout: float = 0.0) -> None:
         super().__init__()
         w = [width * 2**level for level in range(5)]
         self.channels = (w[2], w[3], w[4])
@@ -28,6 +29,7 @@ class Trunk(nn.Module):
         self.down3 = nn.Sequential(Conv(w[1], w[2], 3, 2), CrossStage(w[2], w[2]))
         self.down4 = nn.Sequential(Conv(w[2], w[3], 3, 2), CrossStage(w[3], w[3]))
         self.down5 = nn.Sequential(Conv(w[3], w[4], 3, 2), CrossStage(w[4], w[4]), Pyramid(w[4]))
+        self.dropout = nn.Dropout2d(dropout) if dropout else nn.Identity()
         self.up4 = CrossStage(w[4] + w[3], w[3])
         self.up3 = CrossStage(w[3] + w[2], w[2])
         self.path4 = Conv(w[2], w[2], 3, 2)
@@ -38,7 +40,7 @@ class Trunk(nn.Module):
     def forward(self, images: torch.Tensor) -> Levels:
         fine = self.down3(self.down2(self.stem(images)))
         middle = self.down4(fine)
-        coarse = self.down5(middle)
+        coarse = self.dropout(self.down5(middle))
         up = self.up4(torch.cat([doubled(coarse), middle], 1))
         level3 = self.up3(torch.cat([doubled(up), fine], 1))
         level4 = self.out4(torch.cat([self.path4(level3), up], 1))
