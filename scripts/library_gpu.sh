@@ -2,7 +2,7 @@
 # Tests and measures graphreplay on a GPU machine without network. Run it where `python3` has torch, lightning and pytest,
 # with what scripts/gpu_bundle.sh packed in .gpu; the commit in there is what is installed, tested and measured.
 #
-#   scripts/library_gpu.sh STEP[:SECONDS]...
+#   scripts/library_gpu.sh STEP[:SECONDS[:CASES]]...
 #
 # Steps, in the given order, each within its own seconds; one that fails does not keep the later ones from running:
 #   tests          suite `cuda`                                             -> tests.xml
@@ -10,11 +10,12 @@
 #   parity         suite `parity`                                           -> parity.xml
 #   parity-2.5.4   the same under lightning 2.5.4                           -> parity-2.5.4.xml
 #   cures          each cure taken out; the tests that must see it          -> cures.json
-#   bench          benchmarks/replay.py, within these seconds               -> replay.jsonl
+#   bench          benchmarks/replay.py: the cases that fit CASES (all)     -> replay.jsonl
 #   musgd          benchmarks/musgd.py                                      -> musgd.jsonl
 #   host           benchmarks/host.py: where a replayed step's host time is -> host.txt
-# CASES picks cases of `bench` by a pattern; JOBS is how many processes share tests and cures (tests need pytest-xdist
-# for more than one; 1 and 4 without it). All that is printed goes to log.txt too. Results lie in $OUT (default: .gpu/out). PYTEST_ADDOPTS narrows the tests.
+# CASES is a pattern like 'memory-*'. JOBS is how many processes share the tests, by pytest-xdist, and the cures; without
+# it, tests have one and cures four. All that is printed goes to log.txt too. Results lie in $OUT (default: .gpu/out).
+# PYTEST_ADDOPTS narrows the tests.
 # PYTHON names another interpreter; DEVICE=cpu tries the plumbing without a GPU.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -69,7 +70,7 @@ older() { # The environment with lightning 2.5.4, made once
     [ -x "$work/older/bin/python" ] || layer "$work/older" "$packed"/lightning-2.5.4/*.whl
 }
 
-run_step() { # STEP SECONDS
+run_step() { # STEP SECONDS CASES
     case $1 in
     tests) run_tests "$work/newest" "$2" tests.xml "$marker" ;;
     tests-2.5.4) older && run_tests "$work/older" "$2" tests-2.5.4.xml "$marker" ;;
@@ -82,7 +83,7 @@ run_step() { # STEP SECONDS
         ;;
     bench)
         timeout --kill-after=10 "$2" "$work/newest/bin/python" benchmarks/replay.py --device "$device" \
-            --out "$out/replay.jsonl" --budget "$(($2 > 40 ? $2 - 20 : $2))" --only "${CASES:-*}"
+            --out "$out/replay.jsonl" --budget "$(($2 > 40 ? $2 - 20 : $2))" --only "${3:-*}"
         ;;
     musgd)
         timeout --kill-after=10 "$2" "$work/newest/bin/python" benchmarks/musgd.py >"$out/musgd.jsonl"
@@ -106,13 +107,13 @@ run_step() { # STEP SECONDS
 main() {
     set_up || { echo "the environment could not be set up (its words are above)"; return 3; }
     echo "== set up after $SECONDS s"
-    local failed=0 argument step seconds began code
+    local failed=0 argument step seconds cases began code
     for argument in "$@"; do
-        IFS=: read -r step seconds <<<"$argument"
+        IFS=: read -r step seconds cases <<<"$argument"
         seconds=${seconds:-280}
         began=$SECONDS
         echo "== $step, $seconds s at most"
-        run_step "$step" "$seconds"
+        run_step "$step" "$seconds" "$cases"
         code=$?
         [ $code = 0 ] || failed=1
         echo "== $step ended with $code after $((SECONDS - began)) s (124 or 137: it ran out of time)"
