@@ -149,7 +149,7 @@ CURES = (
     Cure(
         "a watched pass keeps its activations off the device",
         "pytorch#188150, #119640",
-        (Edit("network.py", 'cause != "observed" or', "True or"),),
+        (Edit("network.py", 'spare = served == "observed" and', "spare = False and"),),
         gpu=(f"{MEMORY}::test_five_layouts_reserve_at_most_half_as_much_again_as_native",),
     ),
     Cure(
