@@ -10,8 +10,8 @@
 #   --runtime newest     the image's own lightning alone; older: lightning 2.5.4 alone; both (the default): each
 #   --work-package NAME  what the jobs belong to (default: WP-001)
 #
-# Leaves in $OUT, for each suite: SUITE.json and SUITE.md (evidence and table), and with the probe SUITE-probe-failures.txt
-# (the ids that fail with it); and once machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and
+# Leaves in $OUT, for each --suite: SUITE.json and SUITE.md (evidence and table; of SUITE:EXPR, SUITE-EXPR.json and .md with
+# dashes for what is no letter), and with the probe SUITE-probe-failures.txt (the ids that fail with it); and once machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and
 # logs.tar.gz: the system's logs and every attempt's. Suite `cuda` must fail with the probe exactly as probes/ lists it; of
 # other suites it is told what fails, by class.
 set -euo pipefail
@@ -99,7 +99,7 @@ with_probe=(--probe "$probe.patch" --with-plain)
 # One job after the other, and the evidence of each as soon as it has ended: the machine's time may run out.
 bad=0 last=
 for asked in "${suites[@]}"; do
-    suite=${asked%%:*} only=()
+    suite=${asked%%:*} name=${asked//[^[:alnum:]]/-} only=()
     [ "$suite" = "$asked" ] || only=(-k "${asked#*:}")
     submitted=0
     replaybench submit --repository replaybench --tree "$(git rev-parse HEAD)" ${with_probe[@]+"${with_probe[@]}"} \
@@ -112,7 +112,7 @@ for asked in "${suites[@]}"; do
         continue
     fi
     last=$job
-    export_job "$job" "$out/$suite"
+    export_job "$job" "$out/$name"
     # 1: a log grew meanwhile.
     tar --create --gzip --file "$out/logs.tar.gz" --directory "$work/data" logs artifacts || [ $? = 1 ]
     if [ -n "$plain" ]; then
@@ -122,8 +122,8 @@ for asked in "${suites[@]}"; do
     fi
     # The commit must fail nothing, and the probe exactly the ids on the list, under every runtime.
     expected=-
-    [ "$suite" != cuda ] || expected=$probe.expected.txt
-    "$work/app/bin/python" scripts/compare_probe.py "$out/$suite.json" "$expected" "$out/$suite-probe-failures.txt" || bad=$?
+    [ "$asked" != cuda ] || expected=$probe.expected.txt
+    "$work/app/bin/python" scripts/compare_probe.py "$out/$name.json" "$expected" "$out/$name-probe-failures.txt" || bad=$?
     echo "job $job of suite $suite ended; the submission's exit code was $submitted (1 is expected: the probe fails)"
 done
 exit "$bad"

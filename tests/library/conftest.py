@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
@@ -29,6 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "overfit: trains a task on the CPU until it finds its objects, minutes each")
     for line in THIRD_PARTY_WARNINGS:
         config.addinivalue_line("filterwarnings", line)
+
+
+def pytest_collection_finish() -> None:
+    # Each recording collects garbage first; what is imported by now stays, and need not be walked every time.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
