@@ -23,7 +23,8 @@ class Cure:
     """One cure: its name, the public report or the known trap it answers, its places, and the tests that need it.
 
     Each of ``gpu`` and ``cpu`` is a node id below ``tests/library``, or the beginning of several ids up to their ``[``;
-    of each at least one case must fail.
+    of each at least one case must fail. ``since`` is the first torch, as (major, minor), that has the fault: under an
+    older one nothing fails without the cure.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Cure:
     edits: tuple[Edit, ...]
     gpu: tuple[str, ...] = ()
     cpu: tuple[str, ...] = ()
+    since: tuple[int, int] = (0, 0)
 
 
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
@@ -42,6 +44,9 @@ LAYOUTS, BITS, MUSGD, FALLBACK = (
     "test_padded_musgd.py",
     "test_replay_fallback.py",
 )
+
+# The destruction of a graph clears the cuBLAS workspaces of its stream from this torch on (pytorch#175276).
+CLEARED_WITH_THE_GRAPH = (2, 12)
 
 CURES = (
     Cure(
@@ -247,12 +252,14 @@ CURES = (
             ),
         ),
         gpu=(f"{REPORTS}::test_retired_recording_leaves_the_others_whole",),
+        since=CLEARED_WITH_THE_GRAPH,
     ),
     Cure(
         "each recorder has a stream of its own",
         "pytorch#193402",
         (Edit("capture.py", "self.stream = _stream_of_its_own(device)", "self.stream = torch.cuda.Stream(device)"),),
         gpu=(f"{REPORTS}::test_closed_replay_leaves_another_network_whole",),
+        since=CLEARED_WITH_THE_GRAPH,
     ),
     Cure(
         "the cap on layouts",

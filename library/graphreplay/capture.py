@@ -36,9 +36,9 @@ class Recorder:
     What must stay constant: the stream. The pool's memory is reused between captures only on the same stream, and the
     warm-up runs on it too, so that cuBLAS takes its workspace for it from ordinary memory, before any capture.
     The pool is replaced when a capture failed, since its state is unknown then. Recordings made before keep theirs.
-    Owned until the end: every graph, also those of recordings that were given up. Destroying one clears the cuBLAS
-    workspace of the whole stream, under the others (pytorch#193402), so all go together with the recorder, and no two
-    recorders share a stream.
+    Owned until the end: every graph, also those of recordings that were given up. From torch 2.12 on, destroying one
+    clears the cuBLAS workspace of the whole stream, under the others (pytorch#193402), so all go together with the
+    recorder, and no two recorders share a stream.
 
     Attributes:
         kind: The type of device that it captures on.
