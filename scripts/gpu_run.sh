@@ -11,9 +11,9 @@
 #   --work-package NAME  what the jobs belong to (default: WP-001)
 #
 # Leaves in $OUT, for each --suite: SUITE.json and SUITE.md (evidence and table; of SUITE:EXPR, SUITE-EXPR.json and .md with
-# dashes for what is no letter), and with the probe SUITE-probe-failures.txt (the ids that fail with it); and once machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and
-# logs.tar.gz: the system's logs and every attempt's. Of what probes/ lists, everything that was run must fail with the
-# probe, and nothing without.
+# dashes for what is no letter), and with the probe SUITE-probe-failures.txt (the ids that fail with it); and once
+# machine.txt, workers.json and gpus.json (the cards, as the worker tells of them), and logs.tar.gz: the system's logs and
+# every attempt's. Of what probes/ lists, everything that was run must fail with the probe, and nothing without.
 set -euo pipefail
 plain= suites=() which=both work_package=WP-001
 usage() { sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "$0"; }
