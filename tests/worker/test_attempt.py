@@ -334,6 +334,28 @@ def test_an_install_line_may_have_options_quotes_and_spaces(
     assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
 
 
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+def test_a_build_backend_that_leaves_an_orphan_behind_holds_nobody_up(
+    host: Host, service: StubService, repository: Repository, sandbox: str
+) -> None:
+    """It holds the pipe that uv reads. The package is installed, the log says what was left, and the tests run."""
+    orphan = "import os, time\nif os.fork() == 0:\n    if os.fork() == 0: time.sleep(300)\n    os._exit(0)\n"
+    repository.commit(
+        {
+            "thing/pyproject.toml": PROJECT,
+            "thing/backend.py": orphan + BACKEND,
+            "thing/thing.py": "VALUE = 1\n",
+            "tests/test_it.py": "import thing\ndef test_it(): assert thing.VALUE\n",
+        }
+    )
+    tools = dataclasses.replace(host.tools, timeout_s=40.0)
+    holds = find_holds(host.settings.model_copy(update={"sandbox": sandbox}))
+    run(dataclasses.replace(host, tools=tools, holds=holds), repository, install=("--no-build-isolation -e ./thing",))
+    assert (ended(service).cause, ended(service).detail) == (Cause.FINISHED, "")
+    assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
+    assert b"left behind and killed: " in service.artifacts["log.txt"]
+
+
 ODD = """
 import pathlib
 import os, sys

@@ -74,6 +74,7 @@ def make_overlay(
                 timeout_s=tools.timeout_s,
                 on_output=log.feed,
                 confinement=confinement,
+                note=log.note,
             )
             limit = _limit_met(group)
         if code:

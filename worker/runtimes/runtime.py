@@ -271,4 +271,5 @@ class _Builder:
             stop=self.stop,
             timeout_s=self.tools.timeout_s,
             on_output=log.feed,
+            note=log.note,
         )
