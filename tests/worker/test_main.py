@@ -311,10 +311,11 @@ def test_a_sandbox_that_must_be_and_is_not_allowed_stops_the_start(
         (["--enroll", "TOKEN"], 2, "--enroll and --service go together"),
         (["--help"], 0, "clear CARD"),
         (["gpus"], 0, "["),
+        (["spools"], 0, "[]"),
         (["clear", "9"], 2, "has no fault that stays"),
         (["nonsense"], 2, "worker --enroll TOKEN --service URL"),
     ],
-    ids=["enroll", "half", "help", "gpus", "clear", "nonsense"],
+    ids=["enroll", "half", "help", "gpus", "spools", "clear", "nonsense"],
 )
 def test_what_else_it_is_asked_than_to_run(
     env: dict[str, str], service: StubService, tmp_path: Path, words: list[str], code: int, said: str
