@@ -17,7 +17,7 @@ from pathlib import Path
 from worker.errors import EnvironmentFault, build_fault
 from worker.isolation.cgroup import Group
 from worker.isolation.confinement import OPEN, Box
-from worker.isolation.owned import read_file
+from worker.isolation.owned import read_file, usable
 from worker.isolation.process import run_kept
 from worker.observing.cleaning import Cleaner
 from worker.observing.output_log import OutputLog
@@ -53,7 +53,7 @@ def make_overlay(
     box, where ``cache`` is what uv keeps for this repository's lines alone.
 
     Raises:
-        EnvironmentFault: uv failed; its words are in the text.
+        EnvironmentFault: uv failed, with its words in the text, or what it ran did away with the tree.
         Stopped: the attempt was asked to end.
     """
     _make(folder, runtime)
@@ -79,6 +79,8 @@ def make_overlay(
             limit = _limit_met(group)
         if code:
             raise build_fault(f"install line {line!r} failed{limit}: ", output)
+        if not usable(tree):
+            raise EnvironmentFault(f"install line {line!r} removed or closed its own checkout")
     return Overlay(
         python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **_installed(_site(folder, runtime))}
     )
