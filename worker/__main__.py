@@ -161,6 +161,8 @@ class _Worker:
         self.health.on_change = self.membership.tell_devices
         self.server: Server | None = None
         self.deaf = False
+        self.unmoved: set[Path] = set()
+        """Folders of spools that are neither delivered nor set aside."""
 
     def registration(self, boot: str) -> Registration:
         capabilities = Capabilities(
@@ -224,7 +226,8 @@ class _Worker:
             if self.holds.cgroups:
                 self.holds.cgroups.end(folder.path.name)
         for folder in [*spools, *attempts]:
-            folder.remove()
+            if folder.path not in self.unmoved:
+                folder.remove()
         self.health.recheck(pool)  # What the dead had left on a card is gone now.
         for name in room.clean(settings.cache_dir):
             log.warning("half-built runtime removed", runtime=name)
@@ -246,7 +249,8 @@ class _Worker:
 
     def set_aside(self, path: Path, why: str) -> None:
         """Keep a spool that the service could not take."""
-        undelivered.set_aside(path, self.settings.cache_dir, self.settings.key, why)
+        if not undelivered.set_aside(path, self.settings.cache_dir, self.settings.key, why):
+            self.unmoved.add(path.parent)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """The first signal lets attempts end by themselves where there is time to drain, then ends them and delivers

@@ -34,8 +34,9 @@ def folder(cache: Path) -> Path:
     return cache / "undelivered"
 
 
-def set_aside(path: Path, cache: Path, key: str, why: str) -> None:
-    """Move a spool of the worker with this key to the others, and keep these within their bound."""
+def set_aside(path: Path, cache: Path, key: str, why: str) -> bool:
+    """Move a spool of the worker with this key to the others, and keep these within their bound. Whether that went
+    well: if not, it is where it was."""
     place = folder(cache)
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S%f")
     kept = place / f"{key}-{stamp}-{path.name}"
@@ -43,10 +44,11 @@ def set_aside(path: Path, cache: Path, key: str, why: str) -> None:
         place.mkdir(mode=0o700, exist_ok=True)  # Spools hold lease tokens.
         path.rename(kept)
     except OSError as error:
-        log.error("spool not set aside", path=str(path), to=str(kept), reason=str(error))
-        return
+        log.error("spool not set aside: the next start tries again", path=str(path), to=str(kept), reason=str(error))
+        return False
     log.error("spool set aside: `replaybench worker deliver` sends it again", path=str(kept), reason=why)
     _bound(place)
+    return True
 
 
 def tell(cache: Path) -> None:
