@@ -17,6 +17,7 @@ from worker.settings import Settings
 log = structlog.get_logger()
 
 _RETRY_S = (0.1, 0.3, 1.0, 3.0)
+_LOOK_S = 0.2
 
 _Claimed = tuple[Assignment, DeviceLease]
 
@@ -117,7 +118,7 @@ class Server:
                 return None
             except Retryable as error:
                 log.warning("claim waits for the service", error=str(error))
-                self._host.stopping.wait(error.after_s or wait)
+                self._wait(error.after_s or wait)
             except Refused as error:
                 log.warning("claim refused, registering again", error=str(error))
                 if not self._membership.again():
@@ -128,6 +129,12 @@ class Server:
             if not self._claims:
                 return None
         return None  # The service's sweep wakes again for what still waits.
+
+    def _wait(self, seconds: float) -> None:
+        """So long, or until the worker claims nothing more."""
+        until = time.monotonic() + seconds
+        while self._claims and (left := until - time.monotonic()) > 0:
+            self._host.stopping.wait(min(left, _LOOK_S))
 
     def _claim(self) -> _Claimed | None:
         """Ask once, with all devices that are free and fit, while nobody else on this host chooses.

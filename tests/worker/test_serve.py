@@ -141,14 +141,18 @@ def test_what_another_slot_took_meanwhile_is_not_offered_again(
 
 
 def test_a_worker_that_drains_while_its_claim_waits_claims_nothing_more(tmp_path: Path) -> None:
-    """Draining means that what runs goes on and nothing is added."""
+    """Draining means that what runs goes on and nothing is added; nobody waits for the claim."""
     claims: list[list[str]] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         claims.append(asked_for(request))
-        server.draining.set()
-        return httpx.Response(503)
+        return httpx.Response(503, headers={"Retry-After": LONG_S})
 
     with serving(tmp_path, answer) as server:
-        assert server.serve() == 0
+        waiting = threading.Thread(target=server.serve)
+        waiting.start()
+        wait_for(lambda: claims, "the claim")
+        server.draining.set()
+        wait_for(lambda: not server.busy, "the slot to be free")
+    waiting.join(20)
     assert len(claims) == 1
