@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import hashlib
 import io
 import os
 import platform
@@ -20,7 +19,7 @@ from typing import TextIO, cast
 import structlog
 from filelock import FileLock, Timeout
 
-from worker import arguments
+from worker import arguments, undelivered
 from worker.attempt import Host
 from worker.boot_folder import BootFolder
 from worker.client import Client, ServiceError
@@ -70,7 +69,7 @@ class _Unfailing(io.TextIOBase):
 def main() -> int:
     """Run a worker, or what an operator asks. The exit code: 0 when stopped, 2 when it cannot start."""
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
-        return operator.run(sys.argv[1:])
+        return _run_operator(sys.argv[1:])
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -94,6 +93,13 @@ def main() -> int:
         return _refuse(str(error))
 
 
+def _run_operator(words: list[str]) -> int:
+    try:
+        return undelivered.run(words) if words[0] in undelivered.WORDS and len(words) == 1 else operator.run(words)
+    except SettingsError as error:
+        return _refuse(str(error))
+
+
 def _refuse(why: str) -> int:
     sys.stderr.write(f"replaybench worker: {why}\n")
     return 2
@@ -104,17 +110,12 @@ def _say_ready() -> None:
     sys.stdout.flush()
 
 
-def _key(settings: Settings) -> str:
-    """Who a worker is, at which service, as part of a file's name."""
-    return hashlib.sha256(f"{settings.service_url} {settings.name}".encode()).hexdigest()[:16]
-
-
 def _claim_name(cache: Path, settings: Settings) -> FileLock:
     """This worker's name at its service, for this process alone: the service takes a second worker of the name for the
     first one's next start, and ends what the first is running."""
     names = cache / "names"
     names.mkdir(exist_ok=True)
-    lock = FileLock(names / f"{_key(settings)}.lock", thread_local=False)
+    lock = FileLock(names / f"{settings.key}.lock", thread_local=False)
     try:
         lock.acquire(timeout=settings.stop_grace_s)  # An earlier start of it may still be ending.
     except Timeout:
@@ -147,7 +148,7 @@ class _Worker:
         self.name = _claim_name(cache, settings)
         self.attempts = BootFolder(cache / "attempts", boot)
         # Another worker of this cache must not deliver them: its token speaks for itself, or to another service.
-        self.spools = BootFolder(cache / "spool", boot, _key(settings))
+        self.spools = BootFolder(cache / "spool", boot, settings.key)
         self.health = DeviceHealth(
             self.devices,
             FaultBook(cache / "devices"),
@@ -160,6 +161,8 @@ class _Worker:
         self.health.on_change = self.membership.tell_devices
         self.server: Server | None = None
         self.deaf = False
+        self.unmoved: set[Path] = set()
+        """Folders of spools that are neither delivered nor set aside."""
 
     def registration(self, boot: str) -> Registration:
         capabilities = Capabilities(
@@ -214,15 +217,17 @@ class _Worker:
         )
         spools = self.spools.dead()
         leftovers = [path for folder in spools for path in sorted(folder.path.glob("*.jsonl"))]
-        if not self.membership.enter(leftovers):
+        if not self.membership.enter(leftovers, self.set_aside):
             return None
+        undelivered.tell(settings.cache_dir)
         attempts = self.attempts.dead()
         for folder in attempts:
             end_survivors(folder.path)
             if self.holds.cgroups:
                 self.holds.cgroups.end(folder.path.name)
         for folder in [*spools, *attempts]:
-            folder.remove()
+            if folder.path not in self.unmoved:
+                folder.remove()
         self.health.recheck(pool)  # What the dead had left on a card is gone now.
         for name in room.clean(settings.cache_dir):
             log.warning("half-built runtime removed", runtime=name)
@@ -241,6 +246,11 @@ class _Worker:
             health=self.health,
         )
         return Server(host, self.membership, pool, self.slots)
+
+    def set_aside(self, path: Path, why: str) -> None:
+        """Keep a spool that the service could not take."""
+        if not undelivered.set_aside(path, self.settings.cache_dir, self.settings.key, why):
+            self.unmoved.add(path.parent)
 
     def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """The first signal lets attempts end by themselves where there is time to drain, then ends them and delivers

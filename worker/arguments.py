@@ -17,7 +17,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="replaybench worker",
         description="Runs a worker. Everything else is set in the environment: docs/settings.md.",
-        epilog="`gpus` and `clear CARD` look after this machine's cards: docs/gpus.md.",
+        epilog="`gpus` and `clear CARD` look after this machine's cards: docs/gpus.md. `spools` and `deliver` look "
+        "after what the service could not take: docs/operations.md.",
     )
     parser.add_argument("--enroll", metavar="TOKEN", help="exchange an enrolment token; - reads standard input")
     parser.add_argument("--service", metavar="URL", help="the service to enroll with")

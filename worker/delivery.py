@@ -13,6 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 
 import structlog
@@ -251,22 +252,24 @@ def _grouped(events: list[Event]) -> list[list[Event]]:
     return groups
 
 
-def deliver_leftover(client: Client, path: Path) -> None:
-    """Post what a killed worker left in a spool, as far as the service still takes it and it can be read.
+def deliver_leftover(client: Client, path: Path) -> str:
+    """Post what a killed worker left in a spool. Why the service does not have it, for a person; empty where it has it.
 
     Raises:
-        Retryable: the service is away.
+        Retryable: the service is away, or breaks over it.
+        Fenced: the service wants no more of this attempt: it has ended, or is gone.
     """
     try:
         if (leftover := read(path)) is not None:
             groups = [list(decode(Batch, {"token": "", "seq": 0, "events": group}).events) for group in leftover.groups]
             _post_all(client, leftover, groups)
-    except Retryable:
+    except (Retryable, Fenced):
         raise
-    except ServiceError as error:
-        log.info("leftover spool not wanted", path=str(path), reason=str(error))
-    except (ValueError, OSError) as error:
-        log.error("leftover spool not readable", path=str(path), reason=str(error))
+    except (ServiceError, ValueError, OSError) as error:
+        if isinstance(error, Refused) and error.status == HTTPStatus.NOT_FOUND:
+            raise Fenced(str(error)) from error
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _post_all(client: Client, leftover: Leftover, groups: list[list[Event]]) -> None:

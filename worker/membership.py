@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import threading
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from worker.client import Client, ContractMismatch, Refused, Retryable, ServiceError
+from worker.client import Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError
 from worker.delivery import deliver_leftover
 from worker.messages import Claim, Device, Heartbeat, Registered, Registration
 
@@ -40,27 +41,32 @@ class Membership:
         self.refusal = ""
         self.registered = Registered(0, 10.0)
 
-    def enter(self, leftovers: list[Path]) -> bool:
+    def enter(self, leftovers: list[Path], set_aside: Callable[[Path, str], None]) -> bool:
         """Register, however long the service takes to be there; false when asked to stop first. What killed workers
-        left in their spools goes first: it would renew leases that registering ends.
+        left in their spools goes first: it would renew leases that registering ends. What the service cannot take is
+        ``set_aside``, with the reason.
 
         Raises:
             ServiceError: the service refuses this worker: its token or its contract version is wrong.
         """
-        waiting = list(leftovers)
-        broke = 0
+        waiting = collections.deque(leftovers)
+        broke: collections.Counter[Path] = collections.Counter()
 
         def try_once() -> None:
-            nonlocal broke
-            while waiting and broke < _LEFTOVER_TRIES:
+            while waiting:
+                path = waiting.popleft()
                 try:
-                    deliver_leftover(self._client, waiting[0])
+                    if why := deliver_leftover(self._client, path):
+                        set_aside(path, why)
+                except Fenced as error:
+                    log.info("leftover spool not wanted", path=str(path), reason=str(error))
                 except Retryable as error:
-                    broke += error.broke
+                    broke[path] += error.broke
+                    if broke[path] >= _LEFTOVER_TRIES:
+                        set_aside(path, f"the service broke over it {broke[path]} times: {error}")
+                        continue
+                    waiting.append(path)  # The others' leases run out meanwhile: they go first.
                     raise
-                waiting.pop(0)
-            if waiting:
-                log.error("leftover spools given up: the service breaks over them", paths=[str(one) for one in waiting])
             self.register()
 
         return self._patiently(try_once)

@@ -17,6 +17,9 @@ from worker.settings import Settings
 log = structlog.get_logger()
 
 _RETRY_S = (0.1, 0.3, 1.0, 3.0)
+_LOOK_S = 0.2
+
+_Claimed = tuple[Assignment, DeviceLease]
 
 
 def kinds(settings: Settings, devices: tuple[Device, ...]) -> tuple[str, ...]:
@@ -92,16 +95,10 @@ class Server:
         return taken == self._count
 
     def _serve_one(self) -> bool:
-        try:
-            with self._pool.choosing() as lease:
-                lease.keep([uuid for uuid in lease.uuids if not self._host.health.check(uuid)])
-                assignment = self._claim(lease)
-                lease.keep(_chosen(assignment, lease) if assignment else ())
-        except ChoosingBusy as busy:
-            log.warning("no claim", reason=str(busy))
-            return False  # The service's sweep wakes again for what still waits.
-        if assignment is None:
+        claimed = self._claimed()
+        if claimed is None:
             return False
+        assignment, lease = claimed
         log.info("claimed", attempt=assignment.attempt, cell=assignment.cell.name, devices=lease.uuids)
         try:
             devices = tuple(device for device in self._host.health.devices() if device.uuid in lease.uuids)
@@ -110,14 +107,18 @@ class Server:
             lease.release()
         return True
 
-    def _claim(self, lease: DeviceLease) -> Assignment | None:
+    def _claimed(self) -> _Claimed | None:
+        """A cell with the devices that it runs on, tried a few times. Whoever waits for another try holds nothing, so
+        that the host's other slots and workers get to choose meanwhile."""
         for wait in _RETRY_S:
             try:
-                return self._host.client.claim(self._membership.claim(lease.uuids))
+                return self._claim()
+            except ChoosingBusy as busy:
+                log.warning("no claim", reason=str(busy))
+                return None
             except Retryable as error:
                 log.warning("claim waits for the service", error=str(error))
-                if self._host.stopping.wait(error.after_s or wait):
-                    return None
+                self._wait(error.after_s or wait)
             except Refused as error:
                 log.warning("claim refused, registering again", error=str(error))
                 if not self._membership.again():
@@ -125,7 +126,27 @@ class Server:
             except ServiceError as error:
                 log.error("claim failed", error=str(error))
                 return None
+            if not self._claims:
+                return None
         return None  # The service's sweep wakes again for what still waits.
+
+    def _wait(self, seconds: float) -> None:
+        """So long, or until the worker claims nothing more."""
+        until = time.monotonic() + seconds
+        while self._claims and (left := until - time.monotonic()) > 0:
+            self._host.stopping.wait(min(left, _LOOK_S))
+
+    def _claim(self) -> _Claimed | None:
+        """Ask once, with all devices that are free and fit, while nobody else on this host chooses.
+
+        Raises:
+            ChoosingBusy, ServiceError: nothing was claimed, and no device is held.
+        """
+        with self._pool.choosing() as lease:
+            lease.keep([uuid for uuid in lease.uuids if not self._host.health.check(uuid)])
+            assignment = self._host.client.claim(self._membership.claim(lease.uuids))
+            lease.keep(_chosen(assignment, lease) if assignment else ())
+        return (assignment, lease) if assignment else None
 
 
 def _chosen(assignment: Assignment, lease: DeviceLease) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import socket
@@ -118,6 +119,11 @@ class Settings(BaseSettings):
                 f"REPLAYBENCH_WORKER_TOKEN_FILE={str(self.token_file)!r} cannot be read ({error.strerror}): "
                 "start the service once, which writes it, or name another file"
             ) from error
+
+    @property
+    def key(self) -> str:
+        """Who this worker is, at which service, as part of a file's name."""
+        return hashlib.sha256(f"{self.service_url} {self.name}".encode()).hexdigest()[:16]
 
     @property
     def uv_command(self) -> str:

@@ -44,14 +44,19 @@ def torch_wheel(folder: Path, version: str, cuda: str | None, says: str = "", re
 
 
 @contextmanager
-def index(folder: Path) -> Iterator[str]:
-    """A package index of the wheels in a folder; its address."""
+def index(folder: Path, let_in: str = "") -> Iterator[str]:
+    """A package index of the wheels in a folder; its address. ``let_in`` is the user and password (``user:password``)
+    that it asks for with every file and page; all other files of the folder are there too."""
 
     class Handler(SimpleHTTPRequestHandler):
         def __init__(self, *arguments: object) -> None:
             super().__init__(*arguments, directory=str(folder))  # type: ignore[arg-type]  # as the server calls it
 
         def do_GET(self) -> None:
+            told = self.headers.get("Authorization", "").removeprefix("Basic ")
+            if let_in and base64.b64decode(told).decode() != let_in:
+                self.send_error(401)
+                return
             if not self.path.startswith("/simple/"):
                 super().do_GET()
                 return

@@ -334,6 +334,78 @@ def test_an_install_line_may_have_options_quotes_and_spaces(
     assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
 
 
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+def test_a_build_backend_that_leaves_an_orphan_behind_holds_nobody_up(
+    host: Host, service: StubService, repository: Repository, sandbox: str
+) -> None:
+    """It holds the pipe that uv reads. The package is installed, the log says what was left, and the tests run."""
+    orphan = "import os, time\nif os.fork() == 0:\n    if os.fork() == 0: time.sleep(300)\n    os._exit(0)\n"
+    repository.commit(
+        {
+            "thing/pyproject.toml": PROJECT,
+            "thing/backend.py": orphan + BACKEND,
+            "thing/thing.py": "VALUE = 1\n",
+            "tests/test_it.py": "import thing\ndef test_it(): assert thing.VALUE\n",
+        }
+    )
+    tools = dataclasses.replace(host.tools, timeout_s=40.0)
+    holds = find_holds(host.settings.model_copy(update={"sandbox": sandbox}))
+    run(dataclasses.replace(host, tools=tools, holds=holds), repository, install=("--no-build-isolation -e ./thing",))
+    assert (ended(service).cause, ended(service).detail) == (Cause.FINISHED, "")
+    assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
+    assert b"left behind and killed: " in service.artifacts["log.txt"]
+
+
+DESTROYS = """
+import os, pathlib, shutil
+def test_1():
+    tree = pathlib.Path(__file__).parents[1]
+    {harm}
+def test_2():
+    os._exit(9)
+def test_3():
+    pass
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["auto", "off"])
+@pytest.mark.parametrize(
+    ("harm", "what"),
+    [
+        ("shutil.rmtree(tree)", "checkout"),
+        ("tree.rename(tree.with_name('elsewhere'))", "checkout"),
+        ("shutil.rmtree(tree); tree.symlink_to('/')", "checkout"),
+        ("shutil.rmtree(tree); tree.touch()", "checkout"),
+        ("shutil.rmtree(tree.parent, ignore_errors=True)", ""),
+    ],
+    ids=["removed", "moved", "link", "file", "attempt"],
+)
+def test_tests_that_destroy_their_checkout_are_judged_by_what_they_did(
+    host: Host, service: StubService, repository: Repository, harm: str, what: str, sandbox: str
+) -> None:
+    """No machine is to blame, and another would fare no better: the attempt has ended, with what was observed."""
+    repository.commit({"tests/test_it.py": DESTROYS.format(harm=harm)})
+    holds = find_holds(host.settings.model_copy(update={"sandbox": sandbox}))
+    run(dataclasses.replace(host, holds=holds), repository)
+    assert ended(service).cause is Cause.FINISHED, ended(service).detail
+    assert f"{what} was removed or closed: the tests did so, and 1 cases were not observed" in ended(service).detail
+    cases = [event for event in service.events if isinstance(event, CaseEvent)]
+    processes = [event for event in service.events if isinstance(event, ProcessEndedEvent)]
+    assert [event.outcome for event in cases] == ["passed", "not-observed", "not-observed"]
+    assert [(one.exit_code, one.finished, one.collected, one.reported) for one in processes] == [(9, False, 3, 1)]
+
+
+def test_an_install_line_that_destroys_its_checkout_is_environment(
+    host: Host, service: StubService, repository: Repository
+) -> None:
+    """With the line; nothing else is tried in it."""
+    harm = "import pathlib, shutil, atexit\natexit.register(shutil.rmtree, pathlib.Path(__file__).parents[1])\n"
+    repository.commit({"thing/pyproject.toml": PROJECT, "thing/backend.py": harm + BACKEND, "thing/thing.py": ""})
+    run(host, repository, install=("--no-build-isolation -e ./thing", "--no-build-isolation -e ./thing"))
+    assert ended(service).cause is Cause.ENVIRONMENT
+    assert "'--no-build-isolation -e ./thing' removed or closed its own checkout" in ended(service).detail
+
+
 ODD = """
 import pathlib
 import os, sys

@@ -204,7 +204,7 @@ def test_a_leftover_spool_is_delivered(service: StubService, client: Client, tmp
     with (tmp_path / "s" / "5.jsonl").open("a") as stream:
         stream.write('{"events": [{"kind": "ca')
     service.take(Batch("lease", 1, (case(1),)))
-    deliver_leftover(client, tmp_path / "s" / "5.jsonl")
+    assert deliver_leftover(client, tmp_path / "s" / "5.jsonl") == ""
     assert numbers(service.events) == ["1", "2", "3"]
 
 
@@ -242,7 +242,8 @@ def test_an_unwanted_leftover_is_given_up(
     spool.append(encode([case(2)]))
     spool.close()
     service.script = [answer]
-    deliver_leftover(client, tmp_path / "5.jsonl")
+    with pytest.raises(Fenced):
+        deliver_leftover(client, tmp_path / "5.jsonl")
     assert len(service.paths) == 1
 
 

@@ -90,6 +90,57 @@ time.sleep(120)
     wait_for(lambda: not any(is_alive(pid) for pid in [*children, *parents]), "everything to be gone")
 
 
+ORPHAN = """
+import os, sys, time
+if os.fork() == 0:
+    if os.fork() == 0:
+        open(sys.argv[1] + ".new", "w").write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
+        time.sleep(120)
+    os._exit(0)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+"""
+READS_TO_THE_END = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1], *sys.argv[2:]], stdout=subprocess.PIPE)
+child.stdout.read()
+sys.exit(child.wait())
+"""
+
+
+def step(tmp_path: Path, hook: str, notes: list[str] | None) -> int:
+    """Run a command that reads what its child prints to the end, as uv does with a build backend."""
+    return run_kept(
+        [sys.executable, "-c", READS_TO_THE_END, hook, str(tmp_path / "pids")],
+        env=dict(os.environ),
+        cwd=tmp_path,
+        stop=threading.Event(),
+        timeout_s=30,
+        note=None if notes is None else notes.append,
+    )[0]
+
+
+def test_a_build_does_not_wait_for_an_orphan_that_holds_its_pipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its child left behind is killed and told, and it goes on with the child's own result."""
+    monkeypatch.setattr(worker.isolation.process, "_ORPHANS_S", 0.1)
+    notes: list[str] = []
+    assert step(tmp_path, ORPHAN + "sys.exit(3)", notes) == 3
+    (pid,) = pids(tmp_path)
+    assert not is_alive(pid)
+    assert [note.startswith("left behind and killed: ") and f"(pid {pid})" in note for note in notes] == [True]
+
+
+def test_a_builds_daemon_lives_as_long_as_what_started_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler's cache server is an orphan too, and of use until the build backend has ended."""
+    monkeypatch.setattr(worker.isolation.process, "_ORPHANS_S", 0.0)
+    looks = "time.sleep(1.3)\npid = int(open(sys.argv[1]).read())\nos.kill(pid, 0)\n"
+    state = "sys.exit(open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[0] == 'Z')\n"
+    assert step(tmp_path, ORPHAN + looks + state, []) == 0
+
+
 def test_the_exit_code_and_all_output_come_back(tmp_path: Path) -> None:
     """Output and errors in one stream."""
     seen: list[bytes] = []

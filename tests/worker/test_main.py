@@ -16,6 +16,7 @@ from tests.support import broker
 from tests.worker.support import PYTHON, Repository, StubService, is_alive, wait_for
 from worker.encoding import encode
 from worker.messages import Assignment, AttemptEndedEvent, Cause, RuntimeSpec
+from worker.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -201,6 +202,28 @@ def test_what_a_dead_worker_had_to_say_waits_for_itself(
     assert not spool.parent.exists()
 
 
+@pytest.mark.parametrize("blocked", [False, True])
+def test_what_cannot_be_delivered_is_not_thrown_away(
+    start: list[Worker], env: dict[str, str], tmp_path: Path, blocked: bool
+) -> None:
+    """It is moved out of the way; where even that does not work it stays for the next start. The worker goes on."""
+    cache = tmp_path / "cache"
+    named = {"BROKER_URL", "REPLAYBENCH_SERVICE_URL", "REPLAYBENCH_WORKER_TOKEN"}
+    settings = Settings(**{name: env[name] for name in named})  # type: ignore[arg-type]
+    spool = cache / "spool" / f"0123-{settings.key}" / "5.jsonl"
+    spool.parent.mkdir(parents=True)
+    spool.parent.with_name(f"{spool.parent.name}.lock").touch()
+    spool.write_text('{"attempt": 5, "token": "lease"}\n{"of": "another release"}\n')
+    if blocked:
+        (cache / "undelivered").touch()
+    worker = Worker(env, tmp_path / "log")
+    start.append(worker)
+    worker.ready()
+    assert spool.exists() == spool.parent.exists() == blocked
+    assert len(list(cache.glob("undelivered/*-5.jsonl"))) == (not blocked)
+    assert ("spool not set aside" if blocked else "spools lie aside") in worker.log.read_text()
+
+
 def test_what_outlived_a_worker_and_its_keeper_is_ended_at_the_next_start(
     start: list[Worker], env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -311,10 +334,11 @@ def test_a_sandbox_that_must_be_and_is_not_allowed_stops_the_start(
         (["--enroll", "TOKEN"], 2, "--enroll and --service go together"),
         (["--help"], 0, "clear CARD"),
         (["gpus"], 0, "["),
+        (["spools"], 0, "[]"),
         (["clear", "9"], 2, "has no fault that stays"),
         (["nonsense"], 2, "worker --enroll TOKEN --service URL"),
     ],
-    ids=["enroll", "half", "help", "gpus", "clear", "nonsense"],
+    ids=["enroll", "half", "help", "gpus", "spools", "clear", "nonsense"],
 )
 def test_what_else_it_is_asked_than_to_run(
     env: dict[str, str], service: StubService, tmp_path: Path, words: list[str], code: int, said: str

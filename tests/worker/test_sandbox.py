@@ -110,6 +110,29 @@ def test_writable(place): open(place + "/written", "w").close()
 
 
 @needs_sandbox
+def test_a_password_of_an_index_is_not_there(
+    host: Host, service: StubService, settings: Settings, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the machine's own settings of pip hold one, in a folder that every test is shown. Others stay."""
+    assert settings.token_file is not None
+    shown = settings.token_file.parent
+    for name, text in (
+        ("pip/pip.conf", "[global]\nindex-url = https://me:x@i.example/simple"),
+        ("uv/uv.toml", "offline = true"),
+    ):
+        (shown / name).parent.mkdir()
+        (shown / name).write_text(text)
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(shown))
+    source = f"import pathlib\nSHOWN = pathlib.Path({str(shown)!r})\n"
+    source += "def words(path):\n    try: return path.read_bytes()\n    except OSError: return b''\n"
+    source += "def test_pip(): assert words(SHOWN / 'pip/pip.conf') == b''\n"
+    source += "def test_uv(): assert words(SHOWN / 'uv/uv.toml') == b'offline = true'\n"
+    repository.commit({"tests/test_it.py": source})
+    run(dataclasses.replace(host, holds=find_holds(settings)), repository)
+    assert outcomes(service) == passed("test_pip", "test_uv")
+
+
+@needs_sandbox
 def test_what_is_the_workers_is_not_there(
     host: Host, service: StubService, settings: Settings, repository: Repository, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

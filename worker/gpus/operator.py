@@ -20,6 +20,8 @@ USAGE = """usage: replaybench worker              run a worker
                                        exchange an enrolment token for this worker's own
        replaybench worker gpus         list this machine's cards and their faults, as JSON
        replaybench worker clear CARD   let a card with a fault that stays have cells again, by index or UUID
+       replaybench worker spools       list what the service could not take, as JSON
+       replaybench worker deliver      send those of this worker once more
 """
 
 

@@ -24,6 +24,7 @@ from worker.isolation.owned import real_folder
 from worker.isolation.process import FREE, Confinement
 from worker.isolation.sandbox import Found, find_sandbox
 from worker.isolation.sandbox_view import View
+from worker.runtimes.index_credentials import secret_files
 from worker.runtimes.runtime_facts import Runtime
 from worker.settings import Settings, SettingsError
 
@@ -71,12 +72,20 @@ def find_holds(settings: Settings) -> Holds:
 
 
 def _hidden(settings: Settings) -> tuple[Path, ...]:
-    """What no test may see, wherever it lies: the token, the enrolment, all that the worker keeps, and what an embedded
-    system or the user has at home. Of the worker's cache an attempt is shown its own parts only."""
+    """What no test may see, wherever it lies: the token, the enrolment, all that the worker keeps, what an embedded
+    system or the user has at home, and what is secret of pip's and uv's settings. Of the worker's cache an attempt is
+    shown its own parts only."""
     home = Path.home()
     data = Path(os.environ.get("REPLAYBENCH_DATA_DIR") or home / ".local" / "share" / "replaybench")
     token = [settings.token_file.absolute()] if settings.token_file else []
-    return (*token, enrolment.place().absolute(), settings.cache_dir.absolute(), data.absolute(), home)
+    return (
+        *token,
+        *secret_files(os.environ),
+        enrolment.place().absolute(),
+        settings.cache_dir.absolute(),
+        data.absolute(),
+        home,
+    )
 
 
 @dataclass(frozen=True)

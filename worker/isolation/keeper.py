@@ -8,6 +8,9 @@ keeper's standard error.
 On Linux the keeper is a subreaper: whatever the command leaves behind, in its own session or not, becomes the keeper's
 child and is killed before the keeper ends. Elsewhere only the command's process group can be reached.
 
+A command that builds may wait for the output of what has ended: as long as an orphan holds the pipe, it is not at its
+end. Where that is asked for, orphans are killed as soon as all that the command had started itself has ended.
+
 Where the command is a sandbox, the keeper stays outside and sees all of it. The sandbox's first process writes down how
 the command ended, since bubblewrap's own exit code does not tell a signal from an exit.
 """
@@ -34,6 +37,8 @@ _SWEEP_S = 10.0
 _TURN_S, _TURNS = 0.06, 6
 _TELL_S = 2.0
 """How long a sandbox that ended is listened to: its first process dies with it, and the pipe ends."""
+_LOOK_S = 0.5
+"""How often orphans are looked for, where that is asked for."""
 _OOM_SCORE = "500"
 """Where the machine runs out of memory, the kernel takes the test process before the worker."""
 
@@ -41,12 +46,14 @@ _OOM_SCORE = "500"
 @dataclass
 class Orders:
     """How to keep the command: seconds between TERM and KILL, the ``cgroup.procs`` files of the groups that it enters,
-    its resource limits by their names (``NOFILE``), and which word of it stands for the sandbox's status descriptor."""
+    its resource limits by their names (``NOFILE``), which word of it stands for the sandbox's status descriptor, and
+    how many seconds orphans may outlive all that the command had started (``None``: as long as the command)."""
 
     grace: float = 0.0
     doors: list[str] = field(default_factory=list)
     rlimits: dict[str, int] = field(default_factory=dict)
     status_at: int | None = None
+    orphans_s: float | None = None
 
 
 def _prctl(option: int, value: int) -> None:
@@ -109,7 +116,11 @@ def _parents() -> dict[int, int]:
 
 def descendants(root: int) -> list[int]:
     """Every process below one, nearest first. Empty elsewhere than on Linux."""
-    parents, mine = _parents(), {root}
+    return _below(root, _parents())
+
+
+def _below(root: int, parents: dict[int, int]) -> list[int]:
+    mine = {root}
     found: list[int] = []
     while True:
         fresh = [pid for pid, parent in parents.items() if parent in mine and pid not in mine]
@@ -117,6 +128,23 @@ def descendants(root: int) -> list[int]:
             return found
         mine.update(fresh)
         found += fresh
+
+
+def _above(pid: int, parents: dict[int, int]) -> list[int]:
+    """A process and those above it, nearest first."""
+    found = []
+    while pid not in found and pid in parents:
+        found.append(pid)
+        pid = parents[pid]
+    return found
+
+
+def lives(pid: int) -> bool:
+    """Whether a process exists and is not only waiting to be reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
 
 
 def _name(pid: int) -> str:
@@ -177,6 +205,10 @@ class _Keeper:
         self.kill_at: float | None = None
         self.lifeline = True
         self.ordered = self.broken = False
+        self.orphans_s = orders.orphans_s
+        self.alone_since: float | None = None
+        self.orphans: dict[int, str] = {}
+        """Those that were killed before the command's end, by number."""
         self.told: int | None = None
         """The descriptor by which a sandbox tells the command's end, as long as it may."""
         self.sandboxed = orders.status_at is not None
@@ -193,6 +225,8 @@ class _Keeper:
         """Until the command has ended, by itself or by order."""
         while self.status is None:
             timeout = None if self.kill_at is None else max(0.0, self.kill_at - time.monotonic())
+            if self.orphans_s is not None:
+                timeout = _LOOK_S if timeout is None else min(timeout, _LOOK_S)
             told = [] if self.told is None else [self.told]
             ready = select.select([self.wakeup, *([0] if self.lifeline else []), *told], [], [], timeout)[0]
             if self.wakeup in ready:
@@ -205,6 +239,24 @@ class _Keeper:
                 self._kill_all()
                 self.kill_at = time.monotonic() + 0.2
             self._reap()
+            if self.orphans_s is not None and self.status is None:
+                self._end_orphans(self.orphans_s)
+
+    def _end_orphans(self, grace_s: float) -> None:
+        """Kill orphans that have outlived, for the grace, all that the command had started. One look at all processes
+        decides: of two, a process that was started between them would seem to be nobody's."""
+        parents, command = _parents(), self._group()
+        own = _below(command, parents)
+        orphans = set(_below(os.getpid(), parents)) - {*own, *_above(command, parents)}
+        if any(map(lives, own)) or not any(map(lives, orphans)):
+            self.alone_since = None
+            return
+        if self.alone_since is None:
+            self.alone_since = time.monotonic()
+        if time.monotonic() - self.alone_since >= grace_s:
+            for pid in filter(lives, orphans):
+                self.orphans.setdefault(pid, _name(pid))
+                _signal(pid, signal.SIGKILL)
 
     def _obey(self, orders: bytes) -> None:
         if not orders:
@@ -285,7 +337,7 @@ class _Keeper:
             for pid in descendants(os.getpid()):
                 _signal(pid, signal.SIGKILL)
             time.sleep(0.005)
-        return list(names.values())
+        return list({**names, **self.orphans}.values())
 
 
 def main(arguments: list[str]) -> None:

@@ -37,6 +37,11 @@ def real_folder(path: Path) -> None:
         path.mkdir()
 
 
+def usable(path: Path) -> bool:
+    """Whether a folder that was made here is there still, no link in its stead, and open to this user."""
+    return not path.is_symlink() and path.is_dir() and os.access(path, os.R_OK | os.W_OK | os.X_OK)
+
+
 def read_file(path: Path) -> bytes:
     """The first MiB of a plain file; of nothing else, for a link leads anywhere and a pipe is waited for.
 

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
-from worker.isolation.keeper import Orders, descendants
+from worker.isolation.keeper import Orders, descendants, lives
 from worker.isolation.sandbox import STATUS
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _DRAIN_S = 2.0
 _LOOK_S = 0.01
+_ORPHANS_S = 2.0  # so long a straggler of a build may take to end by itself
 _DEAF_S = 5.0  # what a keeper takes at most to carry an order out; a test can stop it, and then it never does
 
 
@@ -34,10 +35,10 @@ class Confinement:
     doors: tuple[str, ...] = ()
     rlimits: Mapping[str, int] = field(default_factory=dict)
 
-    def orders(self, grace_s: float) -> str:
+    def orders(self, grace_s: float, orphans_s: float | None = None) -> str:
         """What the keeper is told."""
         status_at = self.prefix.index(STATUS) if self.prefix else None
-        orders = Orders(grace_s, list(self.doors), dict(self.rlimits), status_at)
+        orders = Orders(grace_s, list(self.doors), dict(self.rlimits), status_at, orphans_s)
         return json.dumps(dataclasses.asdict(orders))
 
 
@@ -66,6 +67,7 @@ class KeptProcess:
         on_output: Callable[[bytes], None],
         pass_fds: Sequence[int] = (),
         confinement: Confinement = FREE,
+        orphans_s: float | None = None,
     ) -> None:
         self._grace_s = grace_s
         self._deaf_at = float("inf")
@@ -75,7 +77,7 @@ class KeptProcess:
                 "-I",
                 "-S",
                 str(_KEEPER),
-                confinement.orders(grace_s),
+                confinement.orders(grace_s, orphans_s),
                 "--",
                 *confinement.prefix,
                 *command,
@@ -135,7 +137,7 @@ class KeptProcess:
                 os.kill(pid, signal.SIGKILL)
         self._keeper.wait()
         deadline = time.monotonic() + _DEAF_S
-        while any(_lives(pid) for pid in below) and time.monotonic() < deadline:
+        while any(lives(pid) for pid in below) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
         self._reader.join(_DRAIN_S)
         self._close()
@@ -166,14 +168,6 @@ class KeptProcess:
         self._order(b"K")
 
 
-def _lives(pid: int) -> bool:
-    """Whether a process exists and is not only waiting to be reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"Z"
-    except OSError:
-        return False
-
-
 def run_kept(
     command: Sequence[str],
     *,
@@ -184,9 +178,11 @@ def run_kept(
     on_output: Callable[[bytes], None] = lambda _: None,
     confinement: Confinement = FREE,
     on_start: Callable[[int], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> tuple[int, str]:
     """Run a command to its end. Its exit code (a signal's negative) and the last of its output. ``on_start`` is told
-    the process id that all of it is below.
+    the process id that all of it is below. With ``note`` it is a step of a build: orphans are killed once all that it
+    had started has ended, for it may wait for their pipes, and ``note`` is told what was left behind and killed.
 
     Raises:
         Stopped: the attempt was asked to end meanwhile.
@@ -198,7 +194,15 @@ def run_kept(
         kept.append(data)
         on_output(data)
 
-    process = KeptProcess(command, env=env, cwd=cwd, grace_s=1.0, on_output=take, confinement=confinement)
+    process = KeptProcess(
+        command,
+        env=env,
+        cwd=cwd,
+        grace_s=1.0,
+        on_output=take,
+        confinement=confinement,
+        orphans_s=None if note is None else _ORPHANS_S,
+    )
     if on_start is not None:
         on_start(process.pid)
     deadline = time.monotonic() + timeout_s
@@ -211,6 +215,8 @@ def run_kept(
         else:
             continue
         process.terminate()
+    if note is not None and ended.left:
+        note(f"left behind and killed: {', '.join(ended.left)}")
     if reason is not None:
         raise reason
     code = ended.exit_code if ended.exit_code is not None else -(ended.signal or 0)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from worker.errors import InfrastructureFault
+from worker.errors import EnvironmentFault, InfrastructureFault
 from worker.isolation.cgroup import Group
 from worker.isolation.confinement import Box
-from worker.isolation.owned import fresh_file
+from worker.isolation.owned import fresh_file, usable
 from worker.isolation.process import Ended, KeptProcess
 from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, SuiteSpec
 from worker.observing.captured import Captured
@@ -60,12 +60,21 @@ class Run:
 
 
 def run_pytest(run: Run) -> tuple[Cause, str]:
-    """Run the suite, in as many processes as it takes. Why it ended, and a word on it."""
+    """Run the suite, in as many processes as it takes. Why it ended, and a word on it.
+
+    Raises:
+        EnvironmentFault: the checkout is gone before the first test.
+        InfrastructureFault: the disk is full, the sandbox broke, or the keeper was ended.
+    """
     deadline = time.monotonic() + run.suite.cell_timeout_s
     names = Names()
     rest: list[Key] | None = None
     reason = ""
     for number in range(1, MOST_PROCESSES + 1):
+        if gone := _gone(run):
+            if number == 1:
+                raise EnvironmentFault(f"{gone}: what the install lines put in place did so before any test ran")
+            return Cause.FINISHED, f"{gone}: the tests did so, and {len(rest or ())} cases were not observed"
         report = ProcessReport(number, run.rules, names)
         run.send(ProcessStartedEvent(number, reason))
         end = _Process(run, report, rest, deadline).run()
@@ -82,6 +91,13 @@ def run_pytest(run: Run) -> tuple[Cause, str]:
         reason = _reason(report, end)
         run.log.note(f"{len(rest)} cases were not observed: a fresh process runs them ({reason})")
     return Cause.FINISHED, f"{len(rest or ())} cases were not observed after {MOST_PROCESSES} processes"
+
+
+def _gone(run: Run) -> str:
+    """What of the attempt's own folders is gone, so that no process can start there; nothing where all is well. That is
+    the doing of whatever ran in them, and another worker would fare no better."""
+    found = [name for name, path in (("folder", run.folder), ("checkout", run.tree)) if not usable(path)]
+    return f"the attempt's {found[0]} was removed or closed" if found else ""
 
 
 def _word(report: ProcessReport, end: End) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 from worker.errors import EnvironmentFault, build_fault
 from worker.isolation.cgroup import Group
 from worker.isolation.confinement import OPEN, Box
-from worker.isolation.owned import read_file
+from worker.isolation.owned import read_file, usable
 from worker.isolation.process import run_kept
 from worker.observing.cleaning import Cleaner
 from worker.observing.output_log import OutputLog
@@ -53,7 +53,7 @@ def make_overlay(
     box, where ``cache`` is what uv keeps for this repository's lines alone.
 
     Raises:
-        EnvironmentFault: uv failed; its words are in the text.
+        EnvironmentFault: uv failed, with its words in the text, or what it ran did away with the tree.
         Stopped: the attempt was asked to end.
     """
     _make(folder, runtime)
@@ -62,25 +62,45 @@ def make_overlay(
     apart = cache if box.sandboxed else None
     if apart is not None:
         env |= {"UV_CACHE_DIR": str(apart), "UV_LINK_MODE": "copy"}
-    for line in install:
-        log.note(f"install {line}")
-        command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *_words(line)]
-        with box.install(env, Path(tools.uv), apart) as (confinement, group):
-            code, output = run_kept(
-                command,
-                env=env,
-                cwd=tree,
-                stop=stop,
-                timeout_s=tools.timeout_s,
-                on_output=log.feed,
-                confinement=confinement,
-            )
-            limit = _limit_met(group)
-        if code:
-            raise build_fault(f"install line {line!r} failed{limit}: ", output)
+    with tools.gate.opened(env, str(apart or tree), folder.with_name("uv")) as told:
+        for line in install:
+            _install(line, python, told, tree=tree, tools=tools, log=log, stop=stop, box=box, cache=apart)
     return Overlay(
         python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **_installed(_site(folder, runtime))}
     )
+
+
+def _install(
+    line: str,
+    python: Path,
+    env: Mapping[str, str],
+    *,
+    tree: Path,
+    tools: Tools,
+    log: OutputLog,
+    stop: threading.Event,
+    box: Box,
+    cache: Path | None,
+) -> None:
+    """Run one install line."""
+    log.note(f"install {line}")
+    command = [tools.uv, "pip", "install", "--no-deps", "--python", str(python), *_words(line)]
+    with box.install(env, Path(tools.uv), cache) as (confinement, group):
+        code, output = run_kept(
+            command,
+            env=env,
+            cwd=tree,
+            stop=stop,
+            timeout_s=tools.timeout_s,
+            on_output=log.feed,
+            confinement=confinement,
+            note=log.note,
+        )
+        limit = _limit_met(group)
+    if code:
+        raise build_fault(f"install line {line!r} failed{limit}: ", output)
+    if not usable(tree):
+        raise EnvironmentFault(f"install line {line!r} removed or closed its own checkout")
 
 
 def _limit_met(group: Group | None) -> str:

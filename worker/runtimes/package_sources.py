@@ -90,7 +90,7 @@ def _whole_seconds(text: str) -> str:
 def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """What pip is set to: its files in pip's order of precedence, then its variables."""
     settings: dict[str, str] = {}
-    for path in _config_files(environ):
+    for path in config_files(environ):
         parser = configparser.RawConfigParser()
         try:
             parser.read(path, encoding="utf-8")
@@ -107,7 +107,7 @@ def _pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def _config_files(environ: Mapping[str, str]) -> Iterator[Path]:
+def config_files(environ: Mapping[str, str]) -> Iterator[Path]:
     """The configuration files of pip, the weakest first: global, user, site, then the one in PIP_CONFIG_FILE."""
     named = environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:

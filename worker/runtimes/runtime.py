@@ -26,6 +26,7 @@ from worker.isolation.process import run_kept
 from worker.messages import RuntimeSpec
 from worker.observing.output_log import OutputLog, Tee
 from worker.runtimes.build_failures import BuildFailures
+from worker.runtimes.index_gate import IndexGate
 from worker.runtimes.interpreters import find_interpreter
 from worker.runtimes.package_sources import uv_environment
 from worker.runtimes.room import Room
@@ -52,6 +53,8 @@ class Tools:
     free_bytes: int = 0
     runtimes_cap_bytes: int = 0
     uv_cache: Path | None = None
+    gate: IndexGate = field(default_factory=IndexGate, compare=False)
+    """Reaches indexes that ask for a password, for what must not know it."""
     checked: set[tuple[Path, int]] = field(default_factory=set, compare=False)
     """Runtimes that this process has looked at, each by its marker's time."""
 
@@ -271,4 +274,5 @@ class _Builder:
             stop=self.stop,
             timeout_s=self.tools.timeout_s,
             on_output=log.feed,
+            note=log.note,
         )
