@@ -163,10 +163,12 @@ def count(it: Fleet, job: int) -> dict[str, Any]:
     lost = doubled = strange = reported = 0
     outcomes: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
+    machines: Counter[str] = Counter()
     cells = it.get(f"/jobs/{job}/cells")
     for cell in cells:
         attempts = it.get(f"/cells/{cell['id']}/attempts")
         verdicts.update(attempt["verdict"] for attempt in attempts)
+        machines.update(attempt["detail"] for attempt in attempts if attempt["verdict"] == "infrastructure")
         deciding = [attempt["id"] for attempt in attempts if attempt["deciding"]]
         seen = Counter(case["node_id"] for attempt in deciding for case in it.cases(attempt))
         outcomes.update(case["outcome"] for attempt in deciding for case in it.cases(attempt))
@@ -183,6 +185,7 @@ def count(it: Fleet, job: int) -> dict[str, Any]:
         "strange": strange,
         "outcomes": dict(outcomes),
         "attempts": dict(verdicts),
+        "infrastructure": dict(machines),
     }
 
 
