@@ -1,4 +1,10 @@
-"""The fixtures of the service's tests."""
+"""The fixtures of the service's tests, and which of them are quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
 
 from tests.support.fixtures import (
     broker_url,
@@ -21,3 +27,22 @@ __all__ = [
     "sqlite_template",
     "sqlite_url",
 ]
+
+HERE = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test with many inputs the first one is quick on Postgres, and the others are long: it is the test that is to
+    be seen on both databases, and each input on one."""
+    seen: set[str] = set()
+    for item in items:
+        if not isinstance(item, pytest.Function) or HERE not in item.path.parents:
+            continue
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("database_url") != "postgres":
+            continue
+        name = f"{item.path}::{item.originalname}"
+        if name in seen:
+            item.add_marker(pytest.mark.long)
+        seen.add(name)

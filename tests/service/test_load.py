@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
 from worker.messages import Outcome
 
 
+@pytest.mark.long
 def test_workers_that_write_at_once_lose_nothing(service: RunningService, registered: GitRepository) -> None:
     """Eight workers claim, stream and heartbeat side by side while readers read: no call fails, no case is lost."""
     jobs = [service.submit("demo", "main") for _ in range(16)]

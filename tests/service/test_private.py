@@ -243,6 +243,7 @@ def cli(service: RunningService, tmp_path: Path) -> Callable[..., subprocess.Com
     return run
 
 
+@pytest.mark.long
 def test_the_command(
     cli: Callable[..., subprocess.CompletedProcess[str]], service: RunningService, server: GitServer, tmp_path: Path
 ) -> None:

@@ -334,6 +334,7 @@ def test_an_install_line_may_have_options_quotes_and_spaces(
     assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sandbox", ["auto", "off"])
 def test_a_build_backend_that_leaves_an_orphan_behind_holds_nobody_up(
     host: Host, service: StubService, repository: Repository, sandbox: str

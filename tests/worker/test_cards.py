@@ -107,6 +107,7 @@ def outcomes(service: StubService) -> list[str]:
     return [event.outcome for event in service.events if event.kind == "case"]
 
 
+@pytest.mark.long
 def test_two_cells_run_on_two_cards_at_once_and_one_on_both(
     worker: Callable[..., None], service: StubService, repository: Repository, cards: Cards, tmp_path: Path
 ) -> None:
@@ -133,6 +134,7 @@ def test_two_cells_run_on_two_cards_at_once_and_one_on_both(
     assert [path.name for path in met.iterdir()] == [f"{first},{second}"]
 
 
+@pytest.mark.long
 def test_a_card_that_breaks_is_told_at_once_and_offered_no_more(
     worker: Callable[..., None], service: StubService, cards: Cards, env: dict[str, str]
 ) -> None:

@@ -183,16 +183,18 @@ LIMITS = [
         process="no end within the case limit of 1 s"),
     Row("the cell's limit", BREAKS_ALL, Verdict.TIMED_OUT, "time.sleep(60)", suite={"cell_timeout_s": 5.0},
         says={"test_2": "the cell's limit of 5 s ran out (cell_timeout_s) while this case ran"},
-        detail="the cell's limit of 5 s ran out (cell_timeout_s)"),
+        detail="the cell's limit of 5 s ran out (cell_timeout_s)", marks=(pytest.mark.long,)),
     Row("silence in a case", TIMED_OUT, Verdict.TIMED_OUT, "time.sleep(60)", suite={"silent_timeout_s": 4.0},
-        says={"test_2": "no event and no output for 4 s (silent_timeout_s)"}, kind={"test_2": FailureClass.TIMEOUT}),
+        says={"test_2": "no event and no output for 4 s (silent_timeout_s)"}, kind={"test_2": FailureClass.TIMEOUT},
+        marks=(pytest.mark.long,)),
     Row("silence outside of any case", NOTHING, Verdict.TIMED_OUT, files={"test_it.py": "__import__('time').sleep(60)"},
-        suite={"silent_timeout_s": 4.0}, detail="no event and no output for 4 s (silent_timeout_s)"),
+        suite={"silent_timeout_s": 4.0}, detail="no event and no output for 4 s (silent_timeout_s)",
+        marks=(pytest.mark.long,)),
     Row("output is no silence", PASSED, Verdict.PASSED, """
         for number in range(24):
             print(number, flush=True)
             time.sleep(0.25)
-        """, suite={"silent_timeout_s": 5.0}),
+        """, suite={"silent_timeout_s": 5.0}, marks=(pytest.mark.long,)),
 ]  # fmt: skip
 
 IN_LOGREPORT = """

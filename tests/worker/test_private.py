@@ -330,6 +330,7 @@ with lent(Credential(check("ssh://git@h/x"), ssh_key=open(sys.argv[1]).read()), 
 """
 
 
+@pytest.mark.long
 def test_an_agent_ends_with_a_worker_that_is_killed(tmp_path: Path, key: str) -> None:
     """kill -9 leaves no key behind in a memory: OpenSSH looks after its agent's parent every ten seconds."""
     env, before = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}, set(processes())
