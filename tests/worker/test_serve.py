@@ -19,7 +19,7 @@ from worker.client import Client
 from worker.encoding import encode
 from worker.gpus.devices import DevicePool
 from worker.membership import Membership
-from worker.messages import CONTRACT, Assignment, Capabilities, Device, Registration, SuiteSpec
+from worker.messages import CONTRACT, Assignment, Capabilities, CellSpec, Device, Registration, SuiteSpec
 from worker.runtimes.runtime import Tools
 from worker.serve import Server
 from worker.settings import Settings
@@ -64,6 +64,23 @@ def asked_for(request: httpx.Request) -> list[str]:
     return free
 
 
+def handing_out(
+    cell: CellSpec, device: str, claims: list[list[str]], first: httpx.Response
+) -> Callable[[httpx.Request], httpx.Response]:
+    """A service that answers the first claim so, gives the next one the cell, and has no more. It notes what each claim
+    calls free."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        claims.append(asked_for(request))
+        if len(claims) == 1:
+            return first
+        if len(claims) == 2:
+            return httpx.Response(200, json=encode(Assignment(5, 1, "lease", 30.0, cell, (device,))))
+        return httpx.Response(204)
+
+    return answer
+
+
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_claim_that_is_to_wait_keeps_no_other_slot_from_claiming(
     tmp_path: Path, repository: Repository, status: int, monkeypatch: pytest.MonkeyPatch
@@ -77,15 +94,8 @@ def test_a_claim_that_is_to_wait_keeps_no_other_slot_from_claiming(
         worker.serve, "run_attempt", lambda _1, devices, _2: ran.append(tuple(device.uuid for device in devices))
     )
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        claims.append(asked_for(request))
-        if len(claims) == 1:
-            return httpx.Response(status, headers={"Retry-After": LONG_S})
-        if len(claims) == 2:
-            return httpx.Response(200, json=encode(Assignment(5, 1, "lease", 30.0, cell, ("GPU-1",))))
-        return httpx.Response(204)
-
-    with serving(tmp_path, answer) as server:
+    wait = httpx.Response(status, headers={"Retry-After": LONG_S})
+    with serving(tmp_path, handing_out(cell, "GPU-1", claims, wait)) as server:
         waiting = threading.Thread(target=server.serve)
         waiting.start()
         wait_for(lambda: claims, "the first claim")
@@ -112,16 +122,8 @@ def test_what_another_slot_took_meanwhile_is_not_offered_again(
         running.set()
         assert over.wait(20)
 
-    def answer(request: httpx.Request) -> httpx.Response:
-        claims.append(asked_for(request))
-        if len(claims) == 1:
-            return httpx.Response(503)
-        if len(claims) == 2:
-            return httpx.Response(200, json=encode(Assignment(5, 1, "lease", 30.0, cell, ("GPU-0",))))
-        return httpx.Response(204)
-
     monkeypatch.setattr(worker.serve, "run_attempt", run)
-    with serving(tmp_path, answer) as server:
+    with serving(tmp_path, handing_out(cell, "GPU-0", claims, httpx.Response(503))) as server:
         waits = server._host.stopping.wait
 
         def wait_until_the_other_runs(_timeout: float) -> bool:
