@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.func import functional_call
 from torch.utils.hooks import RemovableHandle
 
+from graphreplay.bits import same_bits
 from graphreplay.capture import Graph, Recorder, quiet_collector
 from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import Demand, GradientMemory, StaticGradient
@@ -26,18 +27,6 @@ _HOOKS = attrgetter("_backward_hooks")
 _LATE_HOOKS = attrgetter("_post_accumulate_grad_hooks")
 
 
-class _Shim(nn.Module):
-    """Holds the network for `functional_call`, which would otherwise call the replaced `network.forward`."""
-
-    def __init__(self, network: nn.Module, native: Callable[..., Any]) -> None:
-        super().__init__()
-        self.network = network
-        self.native = native
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.native(*args, **kwargs)
-
-
 class Pass:
     """The network's forward and backward, over detached aliases of its weights.
 
@@ -46,20 +35,75 @@ class Pass:
     """
 
     def __init__(self, wiring: Wiring, native: Callable[..., Any], layout: Layout) -> None:
-        self._shim = _Shim(wiring.network, native)
+        self._native = native
         self._layout = layout
-        self._aliases = {f"network.{name}": held.detach().requires_grad_() for name, held in wiring.weights()}
+        self._weights = [weight for _, weight in wiring.weights()]
+        self._aliases = [weight.detach().requires_grad_() for weight in self._weights]
+        alias_of = dict(zip(map(id, self._weights), self._aliases, strict=True))
+        self._places = [
+            (store, key, held, alias_of[id(held)]) for store, key, held in wiring.places() if id(held) in alias_of
+        ]
 
     def forward(self, inputs: Sequence[torch.Tensor]) -> tuple[Node, list[torch.Tensor]]:
-        """Call the network; its outputs, taken apart."""
+        """Call the network; its outputs, taken apart.
+
+        Raises:
+            UnrecordableError: The forward replaced a weight.
+        """
         args, kwargs = rebuild(self._layout.inputs, inputs)
         outputs: list[torch.Tensor] = []
-        node = flatten(functional_call(self._shim, self._aliases, args, kwargs), outputs)
+        with self._aliased():
+            node = flatten(self._native(*args, **kwargs), outputs)
         return node, outputs
+
+    @contextmanager
+    def _aliased(self) -> Iterator[None]:
+        """Put the aliases in the places of the weights.
+
+        `torch.func.functional_call` goes by names: where a module has two, it takes an alias for the weight that it has
+        to put back at the end.
+        """
+        for store, key, _, alias in self._places:
+            store[key] = alias
+        try:
+            yield
+            replaced = [key for store, key, _, own in self._places if key not in store or store[key] is not own]
+        finally:
+            for store, key, weight, _ in self._places:
+                store[key] = weight
+        if replaced:
+            raise UnrecordableError(Label.STATE, f"weight {replaced[0]} is replaced in the forward")
+
+    def require_known_leaves(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Refuse outputs whose gradient goes on to something that is neither a weight nor an input: a weight in a list
+        or a closure, or a tensor that was computed before the forward. A replay would give it none.
+
+        Raises:
+            UnrecordableError: With the shape of the first such tensor.
+        """
+        known = set(map(id, self.targets(inputs)))
+        strange = next((leaf for leaf in _leaves(outputs) if id(leaf) not in known), None)
+        if strange is not None:
+            shape = "x".join(map(str, strange.shape))
+            raise UnrecordableError(
+                Label.CAPTURE,
+                f"a gradient goes to a tensor ({shape}) that is neither a weight of the network's modules nor an input; "
+                "make it an nn.Parameter of a module inside, or pass it as an argument",
+            )
+
+    def require_unmoved(self) -> None:
+        """Refuse a forward that has given a weight other memory, as `weight.data = ...` does.
+
+        Raises:
+            UnrecordableError: One has.
+        """
+        pairs = zip(self._weights, self._aliases, strict=True)
+        if any(weight.data_ptr() != alias.data_ptr() for weight, alias in pairs):
+            raise UnrecordableError(Label.STATE, "a weight is given other memory in the forward")
 
     def targets(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the backward computes gradients of: the inputs that want one, then the weights."""
-        return [tensor for tensor in inputs if tensor.requires_grad] + list(self._aliases.values())
+        return [tensor for tensor in inputs if tensor.requires_grad] + self._aliases
 
     def backward(
         self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
@@ -218,6 +262,7 @@ def record(
         passes = Pass(wiring, native, layout)
         static = [_static_input(tensor, form) for tensor, form in zip(inputs, layout.tensors, strict=True)]
         versions = [tensor._version for tensor in static]
+        addresses = [tensor.data_ptr() for tensor in static]
         torch.clear_autocast_cache()
         try:
             # Before the warm-up too: what native passes have left in the cache of another stream is of no use to it.
@@ -233,7 +278,11 @@ def record(
         finally:
             torch.clear_autocast_cache()
         before.require_unchanged()
-        if versions != [tensor._version for tensor in static]:
+        passes.require_unmoved()
+        if versions != [tensor._version for tensor in static] or addresses != [tensor.data_ptr() for tensor in static]:
+            raise UnrecordableError(Label.INPUT)
+        # Nobody counts what is written through `input.data`.
+        if not all(map(same_bits, static, inputs)):
             raise UnrecordableError(Label.INPUT)
         return _recording(wiring, recorder, passes, static, incoming, captured, demand, draws=draws)
 
@@ -245,12 +294,34 @@ def _static_input(tensor: torch.Tensor, form: TensorForm) -> torch.Tensor:
 def _warm_up(
     passes: Pass, inputs: Sequence[torch.Tensor], incoming: Sequence[StaticGradient | None], count: int
 ) -> None:
-    """Run the passes, each forward and backward."""
-    for _ in range(count):
+    """Run the passes, each forward and backward.
+
+    Raises:
+        UnrecordableError: A gradient goes where a replay would not bring it.
+    """
+    for turn in range(count):
         _, outputs = passes.forward(inputs)
+        if turn == 0:
+            passes.require_known_leaves(inputs, outputs)
         passes.backward(inputs, outputs, _tensors(incoming))
         del outputs
         torch.clear_autocast_cache()
+
+
+def _leaves(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """What the gradients of the outputs go to in the end."""
+    yield from (output for output in outputs if output.requires_grad and output.grad_fn is None)
+    left = [output.grad_fn for output in outputs]
+    seen = {None}
+    while left:
+        node = left.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        # Only the node that accumulates a leaf's gradient has one.
+        if hasattr(node, "variable"):
+            yield node.variable
+        left.extend(following for following, _ in node.next_functions)
 
 
 def _tensors(incoming: Sequence[StaticGradient | None]) -> list[torch.Tensor | None]:

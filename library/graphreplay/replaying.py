@@ -9,9 +9,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from graphreplay.errors import ReplayError
+from graphreplay.generators import random_state, set_random_state
 from graphreplay.gradients import demand_of
 from graphreplay.layout import Layout
-from graphreplay.preservation import preserved, random_state, set_random_state
+from graphreplay.preservation import preserved
 from graphreplay.recording import Recording
 from graphreplay.wiring import Wiring
 

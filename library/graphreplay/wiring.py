@@ -165,6 +165,12 @@ class Wiring:
                 found.setdefault(id(weight), (name, weight))
         return list(found.values())
 
+    def places(self) -> list[tuple[Any, str, nn.Parameter]]:
+        """Each weight with the mapping and key of a module that hold it; a tied weight as often as it is held, a module
+        with two names once."""
+        stores = (module._parameters for module in self.modules)
+        return [(store, key, held) for store in stores for key, held in store.items() if held is not None]
+
     def parameters(self) -> list[nn.Parameter]:
         """All weights, those without gradients too, in the order of the tree; a tied weight comes twice."""
         return self._parameters

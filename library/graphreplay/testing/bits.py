@@ -1,4 +1,4 @@
-"""Comparison of bits. `torch.equal` compares values: there NaN differs from itself, and 0.0 equals -0.0."""
+"""How two states differ, in bits."""
 
 from __future__ import annotations
 
@@ -7,21 +7,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether both have the same shape, dtype and bits. Device and stride do not count."""
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    return torch.equal(_bits(left), _bits(right.to(left.device)))
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.detach().contiguous().reshape(-1)
-    if tensor.dtype.is_complex:
-        flat = torch.view_as_real(flat).reshape(-1)
-    return flat.view(_INTEGERS[flat.element_size()])
+from graphreplay.bits import as_integers, same_bits
 
 
 def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> int | None:
@@ -46,7 +32,7 @@ def ulp_distance(left: torch.Tensor, right: torch.Tensor) -> int | None:
 
 def _ordinal(values: torch.Tensor) -> torch.Tensor:
     """Each float's rank among all floats of its dtype, as int64; -0.0 comes just below 0.0."""
-    bits = _bits(values).to(torch.int64)
+    bits = as_integers(values).to(torch.int64)
     if values.element_size() == 1:
         bits = torch.where(bits > 127, bits - 256, bits)
     lowest = -(2 ** (8 * values.element_size() - 1))
