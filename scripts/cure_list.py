@@ -35,6 +35,7 @@ class Cure:
     since: tuple[int, int] = (0, 0)
 
 
+FREEZING = "test_replay_freezing.py"
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
 MEMORY = "test_replay_memory.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
@@ -349,12 +350,39 @@ CURES = (
         (
             Edit(
                 "layout.py",
-                "AutocastForm.current(), training, _kernel_choice()",
-                "AutocastForm.current(), (), _kernel_choice()",
+                "AutocastForm.current(), training, wanting, _kernel_choice()",
+                "AutocastForm.current(), (), wanting, _kernel_choice()",
             ),
         ),
         gpu=(f"{CHANGES}::test_norm_set_to_evaluation_makes_a_layout",),
         cpu=(f"{LAYOUTS}::test_anything_that_copying_would_hide_makes_another_layout[training]",),
+    ),
+    Cure(
+        "frozen weights are part of the layout",
+        "toggle_optimizer, BackboneFinetuning",
+        (
+            Edit(
+                "layout.py",
+                "AutocastForm.current(), training, wanting, _kernel_choice()",
+                "AutocastForm.current(), training, wanting and (True,), _kernel_choice()",
+            ),
+        ),
+        gpu=(f"{FREEZING}::test_frozen_weights_make_a_layout[generator-first-cuda]",),
+        cpu=(f"{FREEZING}::test_frozen_weights_make_a_layout[generator-first-cpu]",),
+    ),
+    Cure(
+        "outputs without gradients are no failure",
+        "nothing to record, nothing to give up for",
+        (
+            Edit(
+                "network.py",
+                "        if not any(output.requires_grad for output in outputs):\n            return False\n",
+                "        if entry is not None and not any(output.requires_grad for output in outputs):\n"
+                '            self._ledger.retire(entry, Label.CAPTURE, "no output requires a gradient")\n',
+            ),
+        ),
+        gpu=(f"{FREEZING}::test_outputs_without_gradients_pass[cuda]",),
+        cpu=(f"{FREEZING}::test_outputs_without_gradients_pass[cpu]",),
     ),
     Cure(
         "strides and wishes for gradients are part of the layout",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -34,6 +35,8 @@ from graphreplay.wiring import Wiring
 _MOVES = 4
 # Recomputing costs a forward more than native. A few odd batches are worth it, a habit is not.
 _RECOMPUTES = 8
+# The cause of a native forward behind which no backward can come.
+_NO_GRADIENTS = "no-gradients"
 
 
 class NetworkReplay:
@@ -134,25 +137,35 @@ class NetworkReplay:
             RetiredError: With `strict=True`, where something would be retired.
         """
         native = self.network.forward if self._route is None else self._route.native
+        run = partial(native, *args, **kwargs)
         if not torch.is_grad_enabled() or not self.network.training:
-            self._ledger.native["evaluation"] += 1
-            return self._watched(None, native(*args, **kwargs))
+            return self._outside("evaluation", run)
         try:
             recorder = self._ready_recorder()
-            layout, tensors = Layout.of(args, kwargs, self._wiring.training())
-            entry = self._ledger.entry(layout)
+            layout, tensors = Layout.of(args, kwargs, self._wiring.training(), self._wiring.wanting())
+            entry = self._ledger.entry(layout) if layout.wants_gradients() else None
         except UnrecordableError as refusal:
             self._ledger.retire_all(refusal.label, str(refusal), refusal)
-            self._ledger.native[refusal.label.value] += 1
-            return self._watched(None, native(*args, **kwargs))
+            return self._outside(refusal.label.value, run)
+        if entry is None:
+            return self._outside(_NO_GRADIENTS, run)
         served = self._recording_or_cause(entry, recorder, tensors, native)
         if isinstance(served, Recording):
             recorder.follow()
             return self._replay(entry, served, tensors)
-        entry.native[served] += 1
         spare = served == "observed" and recorder.holds_memory and self.options.offload and not self._unsparing
-        run = partial(native, *args, **kwargs)
-        return self._watched(entry, self._spared(recorder, tensors, run) if spare else run())
+        entry.native[served] += 1
+        result = self._spared(recorder, tensors, run) if spare else run()
+        if not self._watch(entry, result):
+            _recount(entry.native, served, _NO_GRADIENTS)
+        return result
+
+    def _outside(self, cause: str, run: Callable[[], Any]) -> Any:
+        """Run a forward natively that belongs to no layout."""
+        self._ledger.native[cause] += 1
+        result = run()
+        self._watch(None, result)
+        return result
 
     def _ready_recorder(self) -> Recorder:
         """Where to record the network, unless something forbids it whatever its inputs.
@@ -280,21 +293,32 @@ class NetworkReplay:
         self._unsparing = True
         return run()
 
-    def _watched(self, entry: Entry | None, result: Any) -> Any:
-        """Watch a native forward, to learn what its backward asks for, and which forwards share one backward."""
+    def _watch(self, entry: Entry | None, result: Any) -> bool:
+        """Watch a native forward, to learn what its backward asks for, and which forwards share one backward.
+
+        Returns:
+            False where the outputs are known, and none of them requires a gradient.
+        """
         if self._recorder is None or self._final is not None or not torch.is_grad_enabled():
-            return result
+            return True
         outputs: list[torch.Tensor] = []
         try:
             flatten(result, outputs)
-            if not any(output.requires_grad for output in outputs):
-                raise UnrecordableError(Label.STRUCTURE, "no output requires a gradient")
         except UnrecordableError as refusal:
             if entry is not None and entry.retired is None:
                 self._ledger.retire(entry, refusal.label, str(refusal), refusal)
-        else:
-            Sighting(entry, outputs, self._backwards)
-        return result
+            return True
+        if not any(output.requires_grad for output in outputs):
+            return False
+        Sighting(entry, outputs, self._backwards)
+        return True
+
+
+def _recount(native: Counter[str], before: str, now: str) -> None:
+    """Take one forward from one cause to another."""
+    native[before] -= 1
+    native += Counter()
+    native[now] += 1
 
 
 def _recording_or_cause_of(entry: Entry) -> Recording | str:

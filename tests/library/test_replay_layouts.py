@@ -22,8 +22,10 @@ from graphreplay.testing import compare
 from graphreplay.wiring import Wiring
 
 
-def layout(*args: object, training: tuple[bool, ...] = (True,), **kwargs: object) -> Layout:
-    return Layout.of(args, kwargs, training)[0]
+def layout(
+    *args: object, training: tuple[bool, ...] = (True,), wanting: tuple[bool, ...] = (True, True), **kwargs: object
+) -> Layout:
+    return Layout.of(args, kwargs, training, wanting)[0]
 
 
 X = torch.zeros(2, 3)
@@ -40,6 +42,7 @@ OTHERS = {
     "keyword": lambda: layout(x=X),
     "value": lambda: layout(X, True),
     "training": lambda: layout(X, training=(True, False)),
+    "frozen": lambda: layout(X, wanting=(True, False)),
 }
 
 
@@ -106,16 +109,26 @@ def test_what_cannot_be_taken_apart_is_refused(value: object) -> None:
     assert caught.value.label is Label.STRUCTURE
 
 
-def test_fingerprint_sees_new_addresses_and_frozen_weights() -> None:
+def test_fingerprint_sees_new_addresses() -> None:
     network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     wiring = Wiring(network)
     before = wiring.fingerprint()
     assert wiring.fingerprint() == before
-    network[0].bias.requires_grad_(False)
-    frozen = wiring.fingerprint()
     network.load_state_dict({name: value.clone() for name, value in network.state_dict().items()}, assign=True)
     wiring.refresh()
-    assert len({before, frozen, wiring.fingerprint()}) == 3
+    assert wiring.fingerprint() != before
+
+
+def test_wiring_sees_frozen_weights_once_each() -> None:
+    """A tied weight counts once, an integer one not at all; the same tuple comes as long as nothing changes."""
+    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    network[1].weight = network[0].weight
+    network.register_parameter("table", nn.Parameter(torch.ones(2, dtype=torch.int), requires_grad=False))
+    wiring = Wiring(network)
+    assert wiring.wanting() == (True, True, True)
+    assert wiring.wanting() is wiring.wanting()
+    network[0].bias.requires_grad_(False)
+    assert sorted(wiring.wanting()) == [False, True, True]
 
 
 def test_wiring_follows_the_module_tree_and_ties() -> None:
