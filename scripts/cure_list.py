@@ -35,7 +35,7 @@ class Cure:
     since: tuple[int, int] = (0, 0)
 
 
-FREEZING = "test_replay_freezing.py"
+FREEZING, SETUP = "test_replay_freezing.py", "test_replay_setup.py"
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
 MEMORY = "test_replay_memory.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
@@ -456,5 +456,28 @@ CURES = (
         "ultralytics#26035",
         (Edit("optim/buckets.py", "        tensor = tensor.permute(0, 2, 3, 1)\n", "        pass\n"),),
         cpu=(f"{MUSGD}::test_channels_last_weights_move_like_contiguous_ones",),
+    ),
+    Cure(
+        "the callback looks for the network when the module has been set up",
+        "configure_model, setup",
+        (
+            Edit(
+                "callback.py",
+                "    def setup(self, _trainer: Trainer, _module: ",
+                "    def setup(self, trainer: Trainer, pl_module: ",
+            ),
+            Edit("callback.py", "            self.replay = None\n", "            self._found(trainer, pl_module)\n"),
+            Edit("callback.py", "    def on_fit_start(", "    def _found("),
+            Edit("callback.py", "    def on_train_epoch_start(", "    def _follow("),
+        ),
+        gpu=(f"{SETUP}::test_network_that_trains_is_replayed",),
+        cpu=(f"{SETUP}::test_network_that_trains_is_replayed",),
+    ),
+    Cure(
+        "the callback follows a network that is replaced",
+        "on_fit_start, between epochs",
+        (Edit("callback.py", "    def on_train_epoch_start(", "    def _follow("),),
+        gpu=(f"{SETUP}::test_network_replaced_between_epochs_is_followed[cuda]",),
+        cpu=(f"{SETUP}::test_network_replaced_between_epochs_is_followed[cpu]",),
     ),
 )
