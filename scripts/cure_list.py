@@ -36,6 +36,7 @@ class Cure:
 
 
 FREEZING, SETUP = "test_replay_freezing.py", "test_replay_setup.py"
+REUSE = "test_replay_reuse.py"
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
 MEMORY = "test_replay_memory.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
@@ -479,5 +480,52 @@ CURES = (
         (Edit("callback.py", "    def on_train_epoch_start(", "    def _follow("),),
         gpu=(f"{SETUP}::test_network_replaced_between_epochs_is_followed[cuda]",),
         cpu=(f"{SETUP}::test_network_replaced_between_epochs_is_followed[cpu]",),
+    ),
+    Cure(
+        "moves are counted since the last close",
+        "with replay, once an epoch",
+        (
+            Edit(
+                "network.py",
+                "        self._moves = Moves()\n        self._lent.clear()\n",
+                "        self._lent.clear()\n",
+            ),
+        ),
+        gpu=(f"{REUSE}::test_moves_between_closed_epochs_do_not_count[cuda]",),
+        cpu=(f"{REUSE}::test_moves_between_closed_epochs_do_not_count[cpu]",),
+    ),
+    Cure(
+        "moves are counted, not recordings",
+        "with replay, once an epoch",
+        (Edit("ledger.py", "count = self._counts[entry.layout]", "count = entry.recorded"),),
+        gpu=(f"{REUSE}::test_replay_that_is_closed_after_each_epoch_goes_on[cuda]",),
+        cpu=(f"{REUSE}::test_replay_that_is_closed_after_each_epoch_goes_on[cpu]",),
+    ),
+    Cure(
+        "a recording that has served long does not count as moved",
+        "capture_network over many fits",
+        (Edit("ledger.py", ">= _PAID:\n            self._counts", ">= 10**9:\n            self._counts"),),
+        gpu=(f"{REUSE}::test_replay_that_stays_attached_over_many_fits_goes_on[cuda]",),
+        cpu=(f"{REUSE}::test_replay_that_stays_attached_over_many_fits_goes_on[cpu]",),
+    ),
+    Cure(
+        "a change of device discards the recordings",
+        "Lightning moves the module to the CPU after a fit",
+        (
+            Edit(
+                "network.py",
+                "        if self._recorder is not None and self._recorder.device != device:\n",
+                "        if False:\n",
+            ),
+        ),
+        gpu=(f"{REUSE}::test_network_that_leaves_its_device_and_comes_back_goes_on[cuda]",),
+        cpu=(f"{REUSE}::test_network_that_leaves_its_device_and_comes_back_goes_on[cpu]",),
+    ),
+    Cure(
+        "weights that move all the time retire",
+        "parameters-moved",
+        (Edit("ledger.py", "if count >= _MOVES:", "if False:"),),
+        gpu=(f"{REUSE}::test_weights_that_move_all_the_time_end_it[cuda]",),
+        cpu=(f"{REUSE}::test_weights_that_move_all_the_time_end_it[cpu]",),
     ),
 )

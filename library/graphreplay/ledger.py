@@ -14,6 +14,38 @@ from graphreplay.report import Report, Retirement
 
 _log = logging.getLogger("graphreplay")
 EVERYTHING = "*"
+# A recording that went stale is made anew; weights that move more often than this are moving all the time.
+_MOVES = 4
+# Unless the recording has served for so many forwards before, which is about what making it costs.
+_PAID = 32
+
+
+class Moves:
+    """How often recordings went stale before they had paid for themselves, by layout."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Layout] = Counter()
+        self._replayed: dict[Layout, int] = {}
+
+    def begin(self, entry: Entry) -> None:
+        """Take down that a recording was made."""
+        self._replayed[entry.layout] = entry.replayed
+
+    def note(self, entry: Entry) -> None:
+        """Take down that the recording went stale."""
+        if entry.replayed - self._replayed[entry.layout] >= _PAID:
+            self._counts[entry.layout] = 0
+        self._counts[entry.layout] += 1
+
+    def require_rest(self, entry: Entry) -> None:
+        """Refuse another recording where the last ones went stale one soon after the other.
+
+        Raises:
+            UnrecordableError: That is so.
+        """
+        count = self._counts[entry.layout]
+        if count >= _MOVES:
+            raise UnrecordableError(Label.MOVED, f"{count} recordings, each before it had served {_PAID} forwards")
 
 
 class Ledger:

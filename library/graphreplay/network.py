@@ -20,7 +20,7 @@ from graphreplay.errors import OptionError, UnrecordableError
 from graphreplay.gradients import GradientMemory, reclaim
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
-from graphreplay.ledger import Ledger
+from graphreplay.ledger import Ledger, Moves
 from graphreplay.offload import offloaded
 from graphreplay.options import ReplayOptions
 from graphreplay.preservation import Preservation
@@ -31,8 +31,6 @@ from graphreplay.route import Route
 from graphreplay.structure import flatten, rebuild
 from graphreplay.wiring import Wiring
 
-# A recording that went stale is made anew; weights that move more often than this are moving all the time.
-_MOVES = 4
 # Recomputing costs a forward more than native. A few odd batches are worth it, a habit is not.
 _RECOMPUTES = 8
 # The cause of a native forward behind which no backward can come.
@@ -72,6 +70,7 @@ class NetworkReplay:
         self._route: Route | None = None
         self._recorder: Recorder | None = None
         self._turn: weakref.ref[Turn] | None = None
+        self._moves = Moves()
         self._lent: set[GradientMemory] = set()
         self._backwards = Backwards(self._retire_overlapping)
         self._final: Label | None = None
@@ -102,6 +101,7 @@ class NetworkReplay:
             self._recorder.wait()
         for entry in self._ledger.entries.values():
             entry.recording = None
+        self._moves = Moves()
         self._lent.clear()
         self._recorder = None
 
@@ -177,16 +177,17 @@ class NetworkReplay:
             raise UnrecordableError(self._final)
         self._wiring.refresh()
         device = self._wiring.device()
+        if self._recorder is not None and self._recorder.device != device:
+            self._discard()
         if device is None or device.type != self.recorder_type.kind:
             raise UnrecordableError(Label.DEVICE, f"its weights are on {device}")
         if self._wiring.hooked():
             raise UnrecordableError(Label.HOOKS)
         if _saving_is_hooked():
             raise UnrecordableError(Label.HOOKS, "on saved tensors")
-        if self._recorder is None or self._recorder.device != device:
+        if self._recorder is None:
             if _in_several_processes():
                 raise UnrecordableError(Label.DISTRIBUTED)
-            self._discard()
             self._recorder = self.recorder_type(device)
         return self._recorder
 
@@ -214,7 +215,9 @@ class NetworkReplay:
         self, entry: Entry, recorder: Recorder, tensors: list[torch.Tensor], native: Callable[..., Any]
     ) -> None:
         """Make the entry's recording, or retire it."""
-        entry.recording = None
+        if entry.recording is not None:
+            self._moves.note(entry)
+            entry.recording = None
         self._wiring.walk()
         try:
             self._require_layout(entry, recorder.device)
@@ -234,6 +237,7 @@ class NetworkReplay:
             self._ledger.retire(entry, Label.CAPTURE, f"{Label.CAPTURE.reason}: {_first_cause(error)}", error)
         else:
             entry.recorded += 1
+            self._moves.begin(entry)
 
     def _require_layout(self, entry: Entry, device: torch.device) -> None:
         """Refuse what can be known of this layout before anything is captured.
@@ -241,8 +245,7 @@ class NetworkReplay:
         Raises:
             UnrecordableError: With the reason.
         """
-        if entry.recorded >= _MOVES:
-            raise UnrecordableError(Label.MOVED, f"recorded {entry.recorded} times")
+        self._moves.require_rest(entry)
         if entry.several_backwards:
             raise UnrecordableError(Label.BACKWARDS)
         if any(form.device != device for form in entry.layout.tensors):

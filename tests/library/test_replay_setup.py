@@ -165,7 +165,7 @@ class Bare(Later):
 
 
 class Many(InSetup):
-    def setup(self, stage: str) -> None:  # noqa: ARG002  # Lightning passes it by name.
+    def setup(self, stage: str) -> None:
         super().setup(stage)
         self.other = perceptron()
 
