@@ -36,7 +36,7 @@ class Cure:
 
 
 FREEZING, SETUP = "test_replay_freezing.py", "test_replay_setup.py"
-REUSE = "test_replay_reuse.py"
+REUSE, CAP = "test_replay_reuse.py", "test_replay_cap.py"
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
 MEMORY = "test_replay_memory.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
@@ -266,7 +266,7 @@ CURES = (
     Cure(
         "the cap on layouts",
         "pytorch#188150, #119640",
-        (Edit("ledger.py", "if len(self.entries) >= self._options.layouts:", "if False:"),),
+        (Edit("ledger.py", "if sum(map(_has_place, self.entries.values())) >= self._options.layouts:", "if False:"),),
         gpu=(
             f"{REPORTS}::test_layouts_beyond_the_cap_take_no_memory",
             f"{TRAPS}::test_layouts_beyond_the_cap_run_native",
@@ -527,5 +527,26 @@ CURES = (
         (Edit("ledger.py", "if count >= _MOVES:", "if False:"),),
         gpu=(f"{REUSE}::test_weights_that_move_all_the_time_end_it[cuda]",),
         cpu=(f"{REUSE}::test_weights_that_move_all_the_time_end_it[cpu]",),
+    ),
+    Cure(
+        "the cap counts recordings, not sightings",
+        "a factor that warms up",
+        (Edit("ledger.py", "return entry.recording is not None or entry.retired is not None", "return True"),),
+        gpu=(f"{CAP}::test_argument_that_warms_up_takes_no_place[cuda]",),
+        cpu=(f"{CAP}::test_argument_that_warms_up_takes_no_place[cpu]",),
+    ),
+    Cure(
+        "layouts that are only watched are bounded",
+        "ever new values of an argument",
+        (Edit("ledger.py", "            self._forget_one_of_too_many()\n", ""),),
+        gpu=(f"{CAP}::test_ever_new_values_keep_the_books_small[cuda]",),
+        cpu=(f"{CAP}::test_ever_new_values_keep_the_books_small[cpu]",),
+    ),
+    Cure(
+        "the older half of watched layouts stays",
+        "more layouts in turn than are watched",
+        (Edit("ledger.py", "watched[len(watched) // 2]", "watched[0]"),),
+        gpu=(f"{CAP}::test_layouts_in_a_long_row_are_recorded_all_the_same[cuda]",),
+        cpu=(f"{CAP}::test_layouts_in_a_long_row_are_recorded_all_the_same[cpu]",),
     ),
 )

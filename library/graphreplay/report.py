@@ -48,10 +48,10 @@ class Report:
     """A network's replay so far. `write()` keeps it as JSON.
 
     Attributes:
-        layouts: In the order of their first sighting.
+        layouts: In the order of their first sighting. Of those that were never recorded, four times the cap at most.
         retirements: In the order in which they happened.
         native: Forwards that belong to no layout, by cause: `evaluation`, `no-gradients` (everything is frozen),
-            or a retirement's label.
+            `observed` (of layouts that came too seldom to be listed), or a retirement's label.
     """
 
     layouts: tuple[LayoutReport, ...]

@@ -6,7 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 import torch
@@ -17,6 +17,7 @@ from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import GradientMemory, StaticGradient, reclaim
 from graphreplay.layout import Layout, TensorForm
 from graphreplay.ledger import Ledger
+from graphreplay.recording import Recording
 from graphreplay.structure import flatten, rebuild
 from graphreplay.testing import compare
 from graphreplay.wiring import Wiring
@@ -204,10 +205,13 @@ def test_static_gradient_takes_every_form(gradient: torch.Tensor) -> None:
     assert compare({"": static.tensor}, {"": gradient}) is None
 
 
+NEVER_REPLAYED = cast("Recording", object())
+
+
 def test_ledger_caps_layouts_and_reports_as_json() -> None:
     ledger = Ledger(ReplayOptions(layouts=1))
     entry = ledger.entry(layout(X))
-    entry.recorded, entry.replayed = 1, 4
+    entry.recording, entry.recorded, entry.replayed = NEVER_REPLAYED, 1, 4
     entry.native["observed"] += 1
     with pytest.raises(UnrecordableError, match="layouts=1") as caught:
         ledger.entry(layout(torch.zeros(5, 3)))
