@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from graphreplay.capability import has_bfloat16
 from graphreplay.capture import Recorder
@@ -252,6 +254,8 @@ class NetworkReplay:
             raise UnrecordableError(Label.STRUCTURE, f"an input is not on {device}")
         if any(tensor.device != device for tensor in self._wiring.tensors()):
             raise UnrecordableError(Label.DEVICE, f"a weight or buffer is not on {device}")
+        if (loose := self._wiring.without_address()) is not None:
+            raise UnrecordableError(Label.CAPTURE, f"{loose} is sparse or of a class without memory; make it dense")
         for name, buffer in self.network.named_buffers():
             if buffer.requires_grad:
                 raise UnrecordableError(Label.CAPTURE, f"buffer {name} wants a gradient; make it an nn.Parameter")
@@ -335,6 +339,9 @@ def _require_recordable(network: object) -> None:
         raise OptionError(f"network={network!r} must be a torch.nn.Module")
     if isinstance(network, torch.jit.ScriptModule) or hasattr(network, "_orig_mod"):
         raise OptionError(f"network is a compiled {type(network).__name__}; hand over the module it was made from")
+    for name, held in chain(network.named_parameters(), network.named_buffers()):
+        if is_lazy(held):
+            raise OptionError(f"network has no shape for its lazy {name} yet; call the network once, natively, before")
 
 
 def _in_several_processes() -> bool:

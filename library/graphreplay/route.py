@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import nn
+from torch.fx import GraphModule
+
+
+def _nothing() -> None: ...
 
 
 class Route:
@@ -41,4 +45,8 @@ class Route:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._own is not None:
             return copy.copy, (self._own,)
+        if isinstance(self._network, GraphModule):
+            # Its attributes are pickled before itself, which would begin anew here. When it is unpickled it makes its
+            # forward out of its code, and leaves this out.
+            return _nothing, ()
         return getattr, (self._network, "forward")

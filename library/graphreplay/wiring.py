@@ -31,7 +31,7 @@ class Fingerprint:
     Attributes:
         objects: The modules, weights, buffers, and what else modules hold that is not plain. By identity: two weights
             may share one address.
-        addresses: Of the weights and buffers.
+        addresses: Of the weights and buffers that have one.
         wanting: Which of the buffers that may want a gradient do. Those of the weights belong to the layout.
         attributes: The modules' own plain attributes, like a dropout's `p`, by value.
         names: What those are called, module by module.
@@ -55,13 +55,22 @@ class Fingerprint:
 def _equal(left: list[tuple[object, ...]], right: list[tuple[object, ...]]) -> bool:
     try:
         return left == right
-    except RuntimeError:  # a tensor came in a number's place: whether it equals one has no single answer
+    except Exception:  # noqa: BLE001  # An array or whatever else came in a plain value's place brings an `==` of its own.
         return False
 
 
 def _differentiable(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """Integers, like the counter of a batch norm, cannot want a gradient."""
-    return [held for held in tensors if held.is_floating_point() or held.is_complex()]
+    return [held for held in tensors if held.dtype.is_floating_point or held.dtype.is_complex]
+
+
+def has_address(tensor: torch.Tensor) -> bool:
+    """Whether the tensor lies in memory as a whole: sparse ones do not, nor lazy ones and some of other classes."""
+    try:
+        tensor.data_ptr()
+    except (RuntimeError, ValueError):
+        return False
+    return True
 
 
 def _is_plain(value: object) -> bool:
@@ -93,6 +102,7 @@ class Wiring:
         ]
         self._parameters = [held for _, held in self._named]
         self._tensors = [*self._parameters, *(held for _, _, held in self.buffers())]
+        self._addressed = list(filter(has_address, self._tensors))
         self._differentiable = _differentiable(held for _, _, held in self.buffers())
         self._trainable = _differentiable({id(held): held for held in self._parameters}.values())
         stores = [store for module in self.modules for store in (module._modules, module._parameters, module._buffers)]
@@ -125,7 +135,7 @@ class Wiring:
         return list(chain.from_iterable(map(read, held) for read, held in self._plain))
 
     def _memory(self) -> tuple[list[int], list[bool]]:
-        return list(map(torch.Tensor.data_ptr, self._tensors)), list(map(_REQUIRES_GRAD, self._differentiable))
+        return list(map(torch.Tensor.data_ptr, self._addressed)), list(map(_REQUIRES_GRAD, self._differentiable))
 
     def refresh(self) -> None:
         """Walk the tree again if a module, weight, buffer or attribute was added, removed or replaced since the last
@@ -191,6 +201,13 @@ class Wiring:
     def tensors(self) -> list[torch.Tensor]:
         """All weights and buffers."""
         return self._tensors
+
+    def without_address(self) -> str | None:
+        """The name of a weight or buffer that no recording can read, as it lies nowhere as a whole; None if all do."""
+        if len(self._addressed) == len(self._tensors):
+            return None
+        named = chain(self.network.named_parameters(), self.network.named_buffers())
+        return next((name for name, held in named if not has_address(held)), None)
 
     def device(self) -> torch.device | None:
         """Where the first weight is; None for a network without weights."""

@@ -36,7 +36,8 @@ def perceptron() -> nn.Sequential:
 
 def state_of(network: nn.Module) -> dict[str, torch.Tensor]:
     """Copies of weights, buffers and those gradients that are there."""
-    found = {name: value.detach().clone() for name, value in network.state_dict().items()}
+    # Comparisons of bits take dense tensors alone.
+    found = {name: value.detach().to_dense().clone() for name, value in network.state_dict().items()}
     weights = network.named_parameters()
     return found | {f"gradient.{name}": one.grad.clone() for name, one in weights if one.grad is not None}
 

@@ -125,6 +125,6 @@ def test_strict_raises_where_no_place_is_left(network: Scaled) -> None:
         learn(network, 1.0)
         learn(network, 2.0)
         learn(network, 1.0)
-        with pytest.raises(RetiredError, match="layouts-cap: .*layouts=1, then came"):
+        with pytest.raises(RetiredError, match=r"layouts-cap: .*layouts=1, then came"):
             learn(network, 2.0)
     assert replay.report().recorded == 1
