@@ -351,8 +351,8 @@ CURES = (
         (
             Edit(
                 "layout.py",
-                "AutocastForm.current(), training, wanting, _kernel_choice()",
-                "AutocastForm.current(), (), wanting, _kernel_choice()",
+                "AutocastForm.current(), training, wanting, kernel_choice()",
+                "AutocastForm.current(), (), wanting, kernel_choice()",
             ),
         ),
         gpu=(f"{CHANGES}::test_norm_set_to_evaluation_makes_a_layout",),
@@ -364,8 +364,8 @@ CURES = (
         (
             Edit(
                 "layout.py",
-                "AutocastForm.current(), training, wanting, _kernel_choice()",
-                "AutocastForm.current(), training, wanting and (True,), _kernel_choice()",
+                "AutocastForm.current(), training, wanting, kernel_choice()",
+                "AutocastForm.current(), training, wanting and (True,), kernel_choice()",
             ),
         ),
         gpu=(f"{FREEZING}::test_frozen_weights_make_a_layout[generator-first-cuda]",),
@@ -580,5 +580,23 @@ CURES = (
         "RecursionError",
         (Edit("route.py", "if isinstance(self._network, GraphModule):", "if False:"),),
         cpu=(f"{ERRORS}::test_copies_of_a_traced_network_are_native[pickle]",),
+    ),
+    Cure(
+        "the switches of kernels are part of the layout",
+        "TF32, reduced precision, attention",
+        (Edit("kernels.py", "*[switch() for switch in _SWITCHES]", "*[switch() for switch in _SWITCHES[:3]]"),),
+        cpu=(
+            f"{LAYOUTS}::test_kernel_switches_make_another_layout",
+            f"{LAYOUTS}::test_kernel_calls_make_another_layout",
+            f"{LAYOUTS}::test_attention_kernel_of_a_region_makes_another_layout",
+            f"{LAYOUTS}::test_precision_of_newer_kind_makes_another_layout",
+        ),
+    ),
+    Cure(
+        "the precision of float32 is asked for by operation",
+        "fp32_precision",
+        (Edit("kernels.py", "    if precision is None:\n", "    if True:\n"),),
+        cpu=(f"{LAYOUTS}::test_precision_of_newer_kind_makes_another_layout",),
+        since=(2, 9),
     ),
 )

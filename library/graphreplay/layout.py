@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from graphreplay.errors import UnrecordableError
+from graphreplay.kernels import kernel_choice
 from graphreplay.labels import Label
 from graphreplay.structure import Node, flatten_call
 
@@ -91,7 +92,7 @@ class Layout:
         autocast: The caller's settings.
         training: Each module's training flag.
         wanting: For each weight, whether it wants a gradient.
-        kernels: The switches by which torch picks kernels.
+        kernels: The switches by which torch picks kernels, and the default type of tensors.
     """
 
     inputs: Node
@@ -99,7 +100,7 @@ class Layout:
     autocast: AutocastForm
     training: tuple[bool, ...]
     wanting: tuple[bool, ...]
-    kernels: tuple[bool, ...]
+    kernels: tuple[object, ...]
 
     @classmethod
     def of(
@@ -117,7 +118,7 @@ class Layout:
         tensors: list[torch.Tensor] = []
         inputs = flatten_call(args, kwargs, tensors)
         forms = tuple(map(TensorForm.of, tensors))
-        return cls(inputs, forms, AutocastForm.current(), training, wanting, _kernel_choice()), tensors
+        return cls(inputs, forms, AutocastForm.current(), training, wanting, kernel_choice()), tensors
 
     def uses(self, dtype: torch.dtype) -> bool:
         """Whether inputs or autocast bring `dtype` in."""
@@ -135,9 +136,3 @@ class Layout:
         if frozen := self.wanting.count(False):
             notes.append(f"{frozen} weights frozen")
         return "; ".join(notes)
-
-
-def _kernel_choice() -> tuple[bool, ...]:
-    """The switches by which torch picks kernels; a recording has them baked in."""
-    cudnn = torch.backends.cudnn
-    return cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()

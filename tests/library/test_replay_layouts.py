@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, cast
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphreplay import Label, ReplayOptions, RetiredError
 from graphreplay.errors import UnrecordableError
@@ -81,10 +84,99 @@ def test_autocast_settings_make_another_layout(autocast_settings: None) -> None:
     assert [one.uses(torch.bfloat16) for one in seen] == [False, False, False, True]
 
 
-def test_kernel_switches_make_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+MATMUL = "torch.backends.cuda.matmul"
+SWITCHES = [
+    ("torch.backends.cudnn.enabled", False),
+    ("torch.backends.cudnn.benchmark", True),
+    ("torch.backends.cudnn.deterministic", False),
+    ("torch.backends.cudnn.allow_tf32", False),
+    (f"{MATMUL}.allow_tf32", True),
+    (f"{MATMUL}.allow_fp16_reduced_precision_reduction", False),
+    (f"{MATMUL}.allow_bf16_reduced_precision_reduction", False),
+    (f"{MATMUL}.allow_fp16_accumulation", True),
+]
+
+
+@contextlib.contextmanager
+def switched(holder: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(holder, name)
+    setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
+
+
+@pytest.mark.parametrize(("switch", "value"), SWITCHES, ids=[name for name, _ in SWITCHES])
+def test_kernel_switches_make_another_layout(switch: str, value: object) -> None:
+    path, _, name = switch.removeprefix("torch.").rpartition(".")
+    holder = attrgetter(path)(torch)
+    if name == "allow_fp16_accumulation" and torch.__version__ < "2.7":
+        assert not hasattr(holder, name)
+        return
     before = layout(X)
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    assert layout(X) != before
+    with switched(holder, name, value):
+        assert layout(X) != before
+
+
+CALLS = {
+    "matmul-precision": (
+        lambda: torch.set_float32_matmul_precision("high"), lambda: torch.set_float32_matmul_precision("highest"),
+    ),
+    "flash": (lambda: torch.backends.cuda.enable_flash_sdp(False), lambda: torch.backends.cuda.enable_flash_sdp(True)),
+    "efficient": (
+        lambda: torch.backends.cuda.enable_mem_efficient_sdp(False),
+        lambda: torch.backends.cuda.enable_mem_efficient_sdp(True),
+    ),
+    "math": (lambda: torch.backends.cuda.enable_math_sdp(False), lambda: torch.backends.cuda.enable_math_sdp(True)),
+    "cudnn": (lambda: torch.backends.cuda.enable_cudnn_sdp(False), lambda: torch.backends.cuda.enable_cudnn_sdp(True)),
+    "math-reduction": (
+        lambda: torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True),
+        lambda: torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False),
+    ),
+    "default-dtype": (
+        lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32),
+    ),
+    "deterministic": (
+        lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False),
+    ),
+    "deterministic-warn": (
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+        lambda: torch.use_deterministic_algorithms(False),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("there", "back"), CALLS.values(), ids=CALLS)
+def test_kernel_calls_make_another_layout(there: Callable[[], object], back: Callable[[], object]) -> None:
+    before = layout(X)
+    there()
+    try:
+        assert layout(X) != before
+    finally:
+        back()
+
+
+def test_attention_kernel_of_a_region_makes_another_layout() -> None:
+    before = layout(X)
+    with sdpa_kernel(SDPBackend.MATH):
+        assert layout(X) != before
+    with sdpa_kernel([SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION], set_priority=True):
+        assert layout(X) != before
+    assert layout(X) == before
+
+
+def test_precision_of_newer_kind_makes_another_layout() -> None:
+    """Once it was set, torch answers the older questions with an error."""
+    if not hasattr(torch._C, "_get_fp32_precision_getter"):
+        assert torch.__version__ < "2.9"
+        return
+    for setting in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+        seen = set()
+        for precision in ("tf32", "ieee"):
+            with switched(setting, "fp32_precision", precision):
+                seen.add(layout(X))
+        assert len(seen) == 2
 
 
 class Pair(NamedTuple):
