@@ -37,6 +37,7 @@ class Cure:
 
 FREEZING, SETUP = "test_replay_freezing.py", "test_replay_setup.py"
 REUSE, CAP, ERRORS = "test_replay_reuse.py", "test_replay_cap.py", "test_replay_errors.py"
+ATTACH = "test_replay_attach.py"
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
 MEMORY = "test_replay_memory.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
@@ -598,5 +599,27 @@ CURES = (
         (Edit("kernels.py", "    if precision is None:\n", "    if True:\n"),),
         cpu=(f"{LAYOUTS}::test_precision_of_newer_kind_makes_another_layout",),
         since=(2, 9),
+    ),
+    Cure(
+        "one replay at a time is attached to a network",
+        "two callbacks for one path",
+        (Edit("network.py", 'if isinstance(vars(self.network).get("forward"), Route):', "if False:"),),
+        cpu=(
+            f"{ATTACH}::test_second_replay_of_a_network_is_refused",
+            f"{ATTACH}::test_second_callback_for_a_network_is_refused",
+        ),
+    ),
+    Cure(
+        "networks compiled in place are refused",
+        "network.compile()",
+        (Edit("network.py", 'if getattr(network, "_compiled_call_impl", None) is not None:', "if False:"),),
+        cpu=(f"{ATTACH}::test_network_compiled_in_place_is_refused",),
+    ),
+    Cure(
+        "the compiler does not trace the replay",
+        "a compiled function around the network",
+        (Edit("route.py", "if torch.compiler.is_compiling():", "if False:"),),
+        gpu=(f"{ATTACH}::test_compiled_function_around_the_network_breaks_there",),
+        cpu=(f"{ATTACH}::test_compiled_function_around_the_network_breaks_there",),
     ),
 )

@@ -79,8 +79,17 @@ class NetworkReplay:
         self._unsparing = False
 
     def attach(self) -> NetworkReplay:
-        """Send the network's forwards through here, until `detach`."""
+        """Send the network's forwards through here, until `detach`.
+
+        Raises:
+            OptionError: Another replay is attached to the network.
+        """
         if self._route is None:
+            if isinstance(vars(self.network).get("forward"), Route):
+                kind = type(self.network).__name__
+                raise OptionError(
+                    f"network={kind} is replayed by another NetworkReplay already; close() that one first"
+                )
             self._route = Route(self.network, self.forward)
         return self
 
@@ -337,6 +346,8 @@ def _recording_or_cause_of(entry: Entry) -> Recording | str:
 def _require_recordable(network: object) -> None:
     if not isinstance(network, nn.Module):
         raise OptionError(f"network={network!r} must be a torch.nn.Module")
+    if getattr(network, "_compiled_call_impl", None) is not None:
+        raise OptionError(f"network is a {type(network).__name__} compiled in place by its compile(); leave that out")
     if isinstance(network, torch.jit.ScriptModule) or hasattr(network, "_orig_mod"):
         raise OptionError(f"network is a compiled {type(network).__name__}; hand over the module it was made from")
     for name, held in chain(network.named_parameters(), network.named_buffers()):

@@ -6,11 +6,18 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.fx import GraphModule
 
 
 def _nothing() -> None: ...
+
+
+# Not `torch.compiler.disable`, which imports the compiler at once. That takes seconds, and mostly nobody compiles.
+@torch._disable_dynamo
+def _uncompiled(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return forward(*args, **kwargs)
 
 
 class Route:
@@ -28,6 +35,9 @@ class Route:
         network.forward = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            # Compiled is a function around the network: it breaks its graph here.
+            return _uncompiled(self._forward, args, kwargs)
         return self._forward(*args, **kwargs)
 
     def remove(self) -> None:
