@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 from torch.fx import GraphModule
 
 
@@ -15,7 +16,7 @@ def _nothing() -> None: ...
 
 
 # Not `torch.compiler.disable`, which imports the compiler at once. That takes seconds, and mostly nobody compiles.
-@torch._disable_dynamo
+@_disable_dynamo
 def _uncompiled(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return forward(*args, **kwargs)
 
