@@ -378,7 +378,7 @@ CURES = (
         (
             Edit(
                 "network.py",
-                "        if not any(output.requires_grad for output in outputs):\n            return False\n",
+                "        if not any(output.requires_grad for output in outputs):\n            return result, False\n",
                 "        if entry is not None and not any(output.requires_grad for output in outputs):\n"
                 '            self._ledger.retire(entry, Label.CAPTURE, "no output requires a gradient")\n',
             ),

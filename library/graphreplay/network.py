@@ -166,17 +166,15 @@ class NetworkReplay:
             return self._replay(entry, served, tensors)
         spare = served == "observed" and recorder.holds_memory and self.options.offload and not self._unsparing
         entry.native[served] += 1
-        result = self._spared(recorder, tensors, run) if spare else run()
-        if not self._watch(entry, result):
+        result, wanted = self._watched(entry, partial(self._spared, recorder, tensors, run) if spare else run)
+        if not wanted:
             _recount(entry.native, served, _NO_GRADIENTS)
         return result
 
     def _outside(self, cause: str, run: Callable[[], Any]) -> Any:
         """Run a forward natively that belongs to no layout."""
         self._ledger.native[cause] += 1
-        result = run()
-        self._watch(None, result)
-        return result
+        return self._watched(None, run)[0]
 
     def _ready_recorder(self) -> Recorder:
         """Where to record the network, unless something forbids it whatever its inputs.
@@ -309,25 +307,26 @@ class NetworkReplay:
         self._unsparing = True
         return run()
 
-    def _watch(self, entry: Entry | None, result: Any) -> bool:
-        """Watch a native forward, to learn what its backward asks for, and which forwards share one backward.
+    def _watched(self, entry: Entry | None, run: Callable[[], Any]) -> tuple[Any, bool]:
+        """Run a native forward, and watch it to learn what its backward asks for, and which forwards share one.
 
         Returns:
-            False where the outputs are known, and none of them requires a gradient.
+            Its result, and False where the outputs are known and none of them requires a gradient.
         """
+        result = run()
         if self._recorder is None or self._final is not None or not torch.is_grad_enabled():
-            return True
+            return result, True
         outputs: list[torch.Tensor] = []
         try:
             flatten(result, outputs)
         except UnrecordableError as refusal:
             if entry is not None and entry.retired is None:
                 self._ledger.retire(entry, refusal.label, str(refusal), refusal)
-            return True
+            return result, True
         if not any(output.requires_grad for output in outputs):
-            return False
+            return result, False
         Sighting(entry, outputs, self._backwards)
-        return True
+        return result, True
 
 
 def _recount(native: Counter[str], before: str, now: str) -> None:
