@@ -35,6 +35,9 @@ class Cure:
     since: tuple[int, int] = (0, 0)
 
 
+FREEZING, SETUP = "test_replay_freezing.py", "test_replay_setup.py"
+REUSE, CAP, ERRORS = "test_replay_reuse.py", "test_replay_cap.py", "test_replay_errors.py"
+ATTACH = "test_replay_attach.py"
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
 MEMORY, NETWORKS = "test_replay_memory.py", "test_replay_networks.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
@@ -264,7 +267,7 @@ CURES = (
     Cure(
         "the cap on layouts",
         "pytorch#188150, #119640",
-        (Edit("ledger.py", "if len(self.entries) >= self._options.layouts:", "if False:"),),
+        (Edit("ledger.py", "if sum(map(_has_place, self.entries.values())) >= self._options.layouts:", "if False:"),),
         gpu=(
             f"{REPORTS}::test_layouts_beyond_the_cap_take_no_memory",
             f"{TRAPS}::test_layouts_beyond_the_cap_run_native",
@@ -390,12 +393,39 @@ CURES = (
         (
             Edit(
                 "layout.py",
-                "AutocastForm.current(), training, _kernel_choice()",
-                "AutocastForm.current(), (), _kernel_choice()",
+                "AutocastForm.current(), training, wanting, kernel_choice()",
+                "AutocastForm.current(), (), wanting, kernel_choice()",
             ),
         ),
         gpu=(f"{CHANGES}::test_norm_set_to_evaluation_makes_a_layout",),
         cpu=(f"{LAYOUTS}::test_anything_that_copying_would_hide_makes_another_layout[training]",),
+    ),
+    Cure(
+        "frozen weights are part of the layout",
+        "toggle_optimizer, BackboneFinetuning",
+        (
+            Edit(
+                "layout.py",
+                "AutocastForm.current(), training, wanting, kernel_choice()",
+                "AutocastForm.current(), training, wanting and (True,), kernel_choice()",
+            ),
+        ),
+        gpu=(f"{FREEZING}::test_frozen_weights_make_a_layout[generator-first-cuda]",),
+        cpu=(f"{FREEZING}::test_frozen_weights_make_a_layout[generator-first-cpu]",),
+    ),
+    Cure(
+        "outputs without gradients are no failure",
+        "nothing to record, nothing to give up for",
+        (
+            Edit(
+                "network.py",
+                "        if not any(output.requires_grad for output in outputs):\n            return result, False\n",
+                "        if entry is not None and not any(output.requires_grad for output in outputs):\n"
+                '            self._ledger.retire(entry, Label.CAPTURE, "no output requires a gradient")\n',
+            ),
+        ),
+        gpu=(f"{FREEZING}::test_outputs_without_gradients_pass[cuda]",),
+        cpu=(f"{FREEZING}::test_outputs_without_gradients_pass[cpu]",),
     ),
     Cure(
         "strides and wishes for gradients are part of the layout",
@@ -469,5 +499,168 @@ CURES = (
         "ultralytics#26035",
         (Edit("optim/buckets.py", "        tensor = tensor.permute(0, 2, 3, 1)\n", "        pass\n"),),
         cpu=(f"{MUSGD}::test_channels_last_weights_move_like_contiguous_ones",),
+    ),
+    Cure(
+        "the callback looks for the network when the module has been set up",
+        "configure_model, setup",
+        (
+            Edit(
+                "callback.py",
+                "    def setup(self, _trainer: Trainer, _module: ",
+                "    def setup(self, trainer: Trainer, pl_module: ",
+            ),
+            Edit("callback.py", "            self.replay = None\n", "            self._found(trainer, pl_module)\n"),
+            Edit("callback.py", "    def on_fit_start(", "    def _found("),
+            Edit("callback.py", "    def on_train_epoch_start(", "    def _follow("),
+        ),
+        gpu=(f"{SETUP}::test_network_that_trains_is_replayed",),
+        cpu=(f"{SETUP}::test_network_that_trains_is_replayed",),
+    ),
+    Cure(
+        "the callback follows a network that is replaced",
+        "on_fit_start, between epochs",
+        (Edit("callback.py", "    def on_train_epoch_start(", "    def _follow("),),
+        gpu=(f"{SETUP}::test_network_replaced_between_epochs_is_followed[cuda]",),
+        cpu=(f"{SETUP}::test_network_replaced_between_epochs_is_followed[cpu]",),
+    ),
+    Cure(
+        "moves are counted since the last close",
+        "with replay, once an epoch",
+        (
+            Edit(
+                "network.py",
+                "        self._moves = Moves()\n        self._lent.clear()\n",
+                "        self._lent.clear()\n",
+            ),
+        ),
+        gpu=(f"{REUSE}::test_moves_between_closed_epochs_do_not_count[cuda]",),
+        cpu=(f"{REUSE}::test_moves_between_closed_epochs_do_not_count[cpu]",),
+    ),
+    Cure(
+        "moves are counted, not recordings",
+        "with replay, once an epoch",
+        (Edit("ledger.py", "count = self._counts[entry.layout]", "count = entry.recorded"),),
+        gpu=(f"{REUSE}::test_replay_that_is_closed_after_each_epoch_goes_on[cuda]",),
+        cpu=(f"{REUSE}::test_replay_that_is_closed_after_each_epoch_goes_on[cpu]",),
+    ),
+    Cure(
+        "a recording that has served long does not count as moved",
+        "capture_network over many fits",
+        (Edit("ledger.py", ">= _PAID:\n            self._counts", ">= 10**9:\n            self._counts"),),
+        gpu=(f"{REUSE}::test_replay_that_stays_attached_over_many_fits_goes_on[cuda]",),
+        cpu=(f"{REUSE}::test_replay_that_stays_attached_over_many_fits_goes_on[cpu]",),
+    ),
+    Cure(
+        "a change of device discards the recordings",
+        "Lightning moves the module to the CPU after a fit",
+        (
+            Edit(
+                "network.py",
+                "        if self._recorder is not None and self._recorder.device != device:\n",
+                "        if False:\n",
+            ),
+        ),
+        gpu=(f"{REUSE}::test_network_that_leaves_its_device_and_comes_back_goes_on[cuda]",),
+        cpu=(f"{REUSE}::test_network_that_leaves_its_device_and_comes_back_goes_on[cpu]",),
+    ),
+    Cure(
+        "weights that move all the time retire",
+        "parameters-moved",
+        (Edit("ledger.py", "if count >= _MOVES:", "if False:"),),
+        gpu=(f"{REUSE}::test_weights_that_move_all_the_time_end_it[cuda]",),
+        cpu=(f"{REUSE}::test_weights_that_move_all_the_time_end_it[cpu]",),
+    ),
+    Cure(
+        "the cap counts recordings, not sightings",
+        "a factor that warms up",
+        (Edit("ledger.py", "return entry.recording is not None or entry.retired is not None", "return True"),),
+        gpu=(f"{CAP}::test_argument_that_warms_up_takes_no_place[cuda]",),
+        cpu=(f"{CAP}::test_argument_that_warms_up_takes_no_place[cpu]",),
+    ),
+    Cure(
+        "layouts that are only watched are bounded",
+        "ever new values of an argument",
+        (Edit("ledger.py", "            self._forget_one_of_too_many()\n", ""),),
+        gpu=(f"{CAP}::test_ever_new_values_keep_the_books_small[cuda]",),
+        cpu=(f"{CAP}::test_ever_new_values_keep_the_books_small[cpu]",),
+    ),
+    Cure(
+        "the older half of watched layouts stays",
+        "more layouts in turn than are watched",
+        (Edit("ledger.py", "watched[len(watched) // 2]", "watched[0]"),),
+        gpu=(f"{CAP}::test_layouts_in_a_long_row_are_recorded_all_the_same[cuda]",),
+        cpu=(f"{CAP}::test_layouts_in_a_long_row_are_recorded_all_the_same[cpu]",),
+    ),
+    Cure(
+        "sparse buffers retire a layout",
+        "torch's own error",
+        (Edit("wiring.py", "list(filter(has_address, self._tensors))", "self._tensors"),),
+        gpu=(
+            f"{ERRORS}::test_sparse_buffer_runs_native",
+            f"{ERRORS}::test_buffer_that_becomes_sparse_runs_native[cuda]",
+        ),
+        cpu=(
+            f"{ERRORS}::test_sparse_buffer_runs_native",
+            f"{ERRORS}::test_buffer_that_becomes_sparse_runs_native[cpu]",
+        ),
+    ),
+    Cure(
+        "lazy networks are refused",
+        "torch's own error",
+        (Edit("network.py", "        if is_lazy(held):\n", "        if False:\n"),),
+        cpu=(f"{ERRORS}::test_lazy_network_is_refused_until_it_has_a_shape",),
+    ),
+    Cure(
+        "attributes are compared by whatever they are",
+        "an array in a number's place",
+        (Edit("wiring.py", "    except Exception:", "    except RuntimeError:"),),
+        gpu=(f"{ERRORS}::test_attribute_that_becomes_something_else_is_recorded_anew",),
+        cpu=(f"{ERRORS}::test_attribute_that_becomes_something_else_is_recorded_anew",),
+    ),
+    Cure(
+        "traced networks are pickled",
+        "RecursionError",
+        (Edit("route.py", "if isinstance(self._network, GraphModule):", "if False:"),),
+        cpu=(f"{ERRORS}::test_copies_of_a_traced_network_are_native[pickle]",),
+    ),
+    Cure(
+        "the switches of kernels are part of the layout",
+        "TF32, reduced precision, attention",
+        (Edit("kernels.py", "*[switch() for switch in _SWITCHES]", "*[switch() for switch in _SWITCHES[:3]]"),),
+        cpu=(
+            f"{LAYOUTS}::test_kernel_switches_make_another_layout",
+            f"{LAYOUTS}::test_kernel_calls_make_another_layout",
+            f"{LAYOUTS}::test_attention_kernel_of_a_region_makes_another_layout",
+            f"{LAYOUTS}::test_precision_of_newer_kind_makes_another_layout",
+        ),
+    ),
+    Cure(
+        "the precision of float32 is asked for by operation",
+        "fp32_precision",
+        (Edit("kernels.py", "    if precision is None:\n", "    if True:\n"),),
+        cpu=(f"{LAYOUTS}::test_precision_of_newer_kind_makes_another_layout",),
+        since=(2, 9),
+    ),
+    Cure(
+        "one replay at a time is attached to a network",
+        "two callbacks for one path",
+        (Edit("network.py", 'if isinstance(vars(self.network).get("forward"), Route):', "if False:"),),
+        cpu=(
+            f"{ATTACH}::test_second_replay_of_a_network_is_refused",
+            f"{ATTACH}::test_second_callback_for_a_network_is_refused",
+        ),
+    ),
+    Cure(
+        "networks compiled in place are refused",
+        "network.compile()",
+        (Edit("network.py", 'if getattr(network, "_compiled_call_impl", None) is not None:', "if False:"),),
+        cpu=(f"{ATTACH}::test_network_compiled_in_place_is_refused",),
+    ),
+    Cure(
+        "the compiler does not trace the replay",
+        "a compiled function around the network",
+        (Edit("route.py", "if torch.compiler.is_compiling():", "if False:"),),
+        gpu=(f"{ATTACH}::test_compiled_function_around_the_network_breaks_there",),
+        cpu=(f"{ATTACH}::test_compiled_function_around_the_network_breaks_there",),
     ),
 )

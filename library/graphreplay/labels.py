@@ -33,7 +33,7 @@ _REASONS = {
     Label.DEVICE: "the network is not on a CUDA device, and only CUDA work can be recorded",
     Label.BF16: "this GPU has no bfloat16 arithmetic of its own (compute capability below 8.0)",
     Label.DISTRIBUTED: "the fit runs in several processes, for which replay has not been proven",
-    Label.STRUCTURE: "an input or output is not made of tensors, tuples, lists, dicts and plain values",
+    Label.STRUCTURE: "an input or output is of a kind or form that cannot be recorded",
     Label.LAYOUTS: "the cap on layouts is reached; raise `layouts`, or pad inputs to fewer shapes",
     Label.HOOKS: "hooks on inner modules, all modules or saved tensors are in force, and a replay would not call them",
     Label.CAPTURE: "the network could not be captured",

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from graphreplay.errors import UnrecordableError
+from graphreplay.kernels import kernel_choice
 from graphreplay.labels import Label
 from graphreplay.structure import Node, flatten_call
 
@@ -83,17 +84,31 @@ class AutocastForm(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """One input signature. Equal layouts may share a recording; `str()` of it is the name that reports use."""
+    """One input signature. Equal layouts may share a recording; `str()` of it is the name that reports use.
+
+    Attributes:
+        inputs: The call without its tensors.
+        tensors: The forms of those, in order.
+        autocast: The caller's settings.
+        training: Each module's training flag.
+        wanting: For each weight, whether it wants a gradient.
+        kernels: The switches by which torch picks kernels, and the default type of tensors.
+    """
 
     inputs: Node
     tensors: tuple[TensorForm, ...]
     autocast: AutocastForm
     training: tuple[bool, ...]
-    kernels: tuple[bool, ...]
+    wanting: tuple[bool, ...]
+    kernels: tuple[object, ...]
 
     @classmethod
     def of(
-        cls, args: tuple[object, ...], kwargs: dict[str, object], training: tuple[bool, ...]
+        cls,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        training: tuple[bool, ...],
+        wanting: tuple[bool, ...] = (),
     ) -> tuple[Layout, list[torch.Tensor]]:
         """The layout of a call, and the call's tensors.
 
@@ -103,20 +118,21 @@ class Layout:
         tensors: list[torch.Tensor] = []
         inputs = flatten_call(args, kwargs, tensors)
         forms = tuple(map(TensorForm.of, tensors))
-        return cls(inputs, forms, AutocastForm.current(), training, _kernel_choice()), tensors
+        return cls(inputs, forms, AutocastForm.current(), training, wanting, kernel_choice()), tensors
 
     def uses(self, dtype: torch.dtype) -> bool:
         """Whether inputs or autocast bring `dtype` in."""
         cast = self.autocast.enabled and self.autocast.dtype is dtype
         return cast or any(form.dtype is dtype for form in self.tensors)
 
+    def wants_gradients(self) -> bool:
+        """Whether an input or a weight wants one. If not, no output has a backward."""
+        return any(self.wanting) or any(form.requires_grad for form in self.tensors)
+
     def __str__(self) -> str:
-        frozen = sum(not flag for flag in self.training)
         notes = [", ".join(map(str, self.tensors)), str(self.autocast)]
-        return "; ".join(notes + ([f"{frozen} modules in eval"] if frozen else []))
-
-
-def _kernel_choice() -> tuple[bool, ...]:
-    """The switches by which torch picks kernels; a recording has them baked in."""
-    cudnn = torch.backends.cudnn
-    return cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
+        if resting := self.training.count(False):
+            notes.append(f"{resting} modules in eval")
+        if frozen := self.wanting.count(False):
+            notes.append(f"{frozen} weights frozen")
+        return "; ".join(notes)

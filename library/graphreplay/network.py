@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from graphreplay.capability import has_bfloat16
 from graphreplay.capture import Recorder
@@ -19,7 +22,7 @@ from graphreplay.errors import OptionError, UnrecordableError
 from graphreplay.gradients import GradientMemory, reclaim
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
-from graphreplay.ledger import Ledger
+from graphreplay.ledger import Ledger, Moves
 from graphreplay.offload import offloaded
 from graphreplay.options import ReplayOptions
 from graphreplay.preservation import Preservation
@@ -30,10 +33,10 @@ from graphreplay.route import Route
 from graphreplay.structure import flatten, rebuild
 from graphreplay.wiring import Wiring
 
-# A recording that went stale is made anew; weights that move more often than this are moving all the time.
-_MOVES = 4
 # Recomputing costs a forward more than native. A few odd batches are worth it, a habit is not.
 _RECOMPUTES = 8
+# The cause of a native forward behind which no backward can come.
+_NO_GRADIENTS = "no-gradients"
 
 
 class NetworkReplay:
@@ -69,14 +72,24 @@ class NetworkReplay:
         self._route: Route | None = None
         self._recorder: Recorder | None = None
         self._turn: weakref.ref[Turn] | None = None
+        self._moves = Moves()
         self._lent: set[GradientMemory] = set()
         self._backwards = Backwards(self._retire_overlapping)
         self._final: Label | None = None
         self._unsparing = False
 
     def attach(self) -> NetworkReplay:
-        """Send the network's forwards through here, until `detach`."""
+        """Send the network's forwards through here, until `detach`.
+
+        Raises:
+            OptionError: Another replay is attached to the network.
+        """
         if self._route is None:
+            if isinstance(vars(self.network).get("forward"), Route):
+                kind = type(self.network).__name__
+                raise OptionError(
+                    f"network={kind} is replayed by another NetworkReplay already; close() that one first"
+                )
             self._route = Route(self.network, self.forward)
         return self
 
@@ -99,6 +112,7 @@ class NetworkReplay:
             self._recorder.wait()
         for entry in self._ledger.entries.values():
             entry.recording = None
+        self._moves = Moves()
         self._lent.clear()
         self._recorder = None
 
@@ -134,25 +148,33 @@ class NetworkReplay:
             RetiredError: With `strict=True`, where something would be retired.
         """
         native = self.network.forward if self._route is None else self._route.native
+        run = partial(native, *args, **kwargs)
         if not torch.is_grad_enabled() or not self.network.training:
-            self._ledger.native["evaluation"] += 1
-            return self._watched(None, native(*args, **kwargs))
+            return self._outside("evaluation", run)
         try:
             recorder = self._ready_recorder()
-            layout, tensors = Layout.of(args, kwargs, self._wiring.training())
-            entry = self._ledger.entry(layout)
+            layout, tensors = Layout.of(args, kwargs, self._wiring.training(), self._wiring.wanting())
+            entry = self._ledger.entry(layout) if layout.wants_gradients() else None
         except UnrecordableError as refusal:
             self._ledger.retire_all(refusal.label, str(refusal), refusal)
-            self._ledger.native[refusal.label.value] += 1
-            return self._watched(None, native(*args, **kwargs))
+            return self._outside(refusal.label.value, run)
+        if entry is None:
+            return self._outside(_NO_GRADIENTS, run)
         served = self._recording_or_cause(entry, recorder, tensors, native)
         if isinstance(served, Recording):
             recorder.follow()
             return self._replay(entry, served, tensors)
-        entry.native[served] += 1
         spare = served == "observed" and recorder.holds_memory and self.options.offload and not self._unsparing
-        run = partial(native, *args, **kwargs)
-        return self._watched(entry, self._spared(recorder, tensors, run) if spare else run())
+        entry.native[served] += 1
+        result, wanted = self._watched(entry, partial(self._spared, recorder, tensors, run) if spare else run)
+        if not wanted:
+            _recount(entry.native, served, _NO_GRADIENTS)
+        return result
+
+    def _outside(self, cause: str, run: Callable[[], Any]) -> Any:
+        """Run a forward natively that belongs to no layout."""
+        self._ledger.native[cause] += 1
+        return self._watched(None, run)[0]
 
     def _ready_recorder(self) -> Recorder:
         """Where to record the network, unless something forbids it whatever its inputs.
@@ -164,16 +186,17 @@ class NetworkReplay:
             raise UnrecordableError(self._final)
         self._wiring.refresh()
         device = self._wiring.device()
+        if self._recorder is not None and self._recorder.device != device:
+            self._discard()
         if device is None or device.type != self.recorder_type.kind:
             raise UnrecordableError(Label.DEVICE, f"its weights are on {device}")
         if self._wiring.hooked():
             raise UnrecordableError(Label.HOOKS)
         if _saving_is_hooked():
             raise UnrecordableError(Label.HOOKS, "on saved tensors")
-        if self._recorder is None or self._recorder.device != device:
+        if self._recorder is None:
             if _in_several_processes():
                 raise UnrecordableError(Label.DISTRIBUTED)
-            self._discard()
             self._recorder = self.recorder_type(device)
         return self._recorder
 
@@ -201,7 +224,9 @@ class NetworkReplay:
         self, entry: Entry, recorder: Recorder, tensors: list[torch.Tensor], native: Callable[..., Any]
     ) -> None:
         """Make the entry's recording, or retire it."""
-        entry.recording = None
+        if entry.recording is not None:
+            self._moves.note(entry)
+            entry.recording = None
         self._wiring.walk()
         try:
             self._require_layout(entry, recorder.device)
@@ -221,6 +246,7 @@ class NetworkReplay:
             self._ledger.retire(entry, Label.CAPTURE, f"{Label.CAPTURE.reason}: {_first_cause(error)}", error)
         else:
             entry.recorded += 1
+            self._moves.begin(entry)
 
     def _require_layout(self, entry: Entry, device: torch.device) -> None:
         """Refuse what can be known of this layout before anything is captured.
@@ -228,14 +254,15 @@ class NetworkReplay:
         Raises:
             UnrecordableError: With the reason.
         """
-        if entry.recorded >= _MOVES:
-            raise UnrecordableError(Label.MOVED, f"recorded {entry.recorded} times")
+        self._moves.require_rest(entry)
         if entry.several_backwards:
             raise UnrecordableError(Label.BACKWARDS)
         if any(form.device != device for form in entry.layout.tensors):
             raise UnrecordableError(Label.STRUCTURE, f"an input is not on {device}")
         if any(tensor.device != device for tensor in self._wiring.tensors()):
             raise UnrecordableError(Label.DEVICE, f"a weight or buffer is not on {device}")
+        if (loose := self._wiring.without_address()) is not None:
+            raise UnrecordableError(Label.CAPTURE, f"{loose} is sparse or of a class without memory; make it dense")
         for name, buffer in self.network.named_buffers():
             if buffer.requires_grad:
                 raise UnrecordableError(Label.CAPTURE, f"buffer {name} wants a gradient; make it an nn.Parameter")
@@ -280,21 +307,33 @@ class NetworkReplay:
         self._unsparing = True
         return run()
 
-    def _watched(self, entry: Entry | None, result: Any) -> Any:
-        """Watch a native forward, to learn what its backward asks for, and which forwards share one backward."""
+    def _watched(self, entry: Entry | None, run: Callable[[], Any]) -> tuple[Any, bool]:
+        """Run a native forward, and watch it to learn what its backward asks for, and which forwards share one.
+
+        Returns:
+            Its result, and False where the outputs are known and none of them requires a gradient.
+        """
+        result = run()
         if self._recorder is None or self._final is not None or not torch.is_grad_enabled():
-            return result
+            return result, True
         outputs: list[torch.Tensor] = []
         try:
             flatten(result, outputs)
-            if not any(output.requires_grad for output in outputs):
-                raise UnrecordableError(Label.STRUCTURE, "no output requires a gradient")
         except UnrecordableError as refusal:
             if entry is not None and entry.retired is None:
                 self._ledger.retire(entry, refusal.label, str(refusal), refusal)
-        else:
-            Sighting(entry, outputs, self._backwards)
-        return result
+            return result, True
+        if not any(output.requires_grad for output in outputs):
+            return result, False
+        Sighting(entry, outputs, self._backwards)
+        return result, True
+
+
+def _recount(native: Counter[str], before: str, now: str) -> None:
+    """Take one forward from one cause to another."""
+    native[before] -= 1
+    native += Counter()
+    native[now] += 1
 
 
 def _recording_or_cause_of(entry: Entry) -> Recording | str:
@@ -306,8 +345,13 @@ def _recording_or_cause_of(entry: Entry) -> Recording | str:
 def _require_recordable(network: object) -> None:
     if not isinstance(network, nn.Module):
         raise OptionError(f"network={network!r} must be a torch.nn.Module")
+    if getattr(network, "_compiled_call_impl", None) is not None:
+        raise OptionError(f"network is a {type(network).__name__} compiled in place by its compile(); leave that out")
     if isinstance(network, torch.jit.ScriptModule) or hasattr(network, "_orig_mod"):
         raise OptionError(f"network is a compiled {type(network).__name__}; hand over the module it was made from")
+    for name, held in chain(network.named_parameters(), network.named_buffers()):
+        if is_lazy(held):
+            raise OptionError(f"network has no shape for its lazy {name} yet; call the network once, natively, before")
 
 
 def _in_several_processes() -> bool:

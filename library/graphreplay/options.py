@@ -16,7 +16,8 @@ class ReplayOptions:
 
     Attributes:
         scope: What is inside the graphs. Only `"network"` (its forward and backward) is there.
-        layouts: The most input layouts that get a recording; those beyond it run native. At least 1.
+        layouts: The most input layouts that get a recording; those beyond it run native. At least 1. A layout that is
+            only watched, since it came less often than `sightings` asks, takes no place; one that was given up does.
         sightings: Native forward-and-backward passes of a layout before it is recorded. At least 1, because the first
             one shows in which memory layout the loss hands its gradients back.
         warmup: Passes on a side stream before the capture, so that lazy set-up of cuDNN and cuBLAS is over. At least 1.

@@ -30,10 +30,10 @@ class LayoutReport:
         recorded: Recordings made; more than one when weights moved to new addresses.
         replayed: Forwards replayed, those with `recomputed` backwards included.
         recomputed: Backwards run natively behind a replayed forward, since the loss gave gradients of another form.
-        native: Forwards run native, by cause: `observed`, `overlapping` (another forward awaited its backward),
-            `gradients-held` (somebody kept gradients in memory that a replay would overwrite), `capturing` (the caller
-            captures a graph of its own), `unused-hooked` (a weight that gets no gradient has hooks for it, which a
-            replay would call), or a retirement's label.
+        native: Forwards run native, by cause: `observed`, `no-gradients` (no output required one), `overlapping`
+            (another forward awaited its backward), `gradients-held` (somebody kept gradients in memory that a replay
+            would overwrite), `capturing` (the caller captures a graph of its own), `unused-hooked` (a weight that gets
+            no gradient has hooks for it, which a replay would call), or a retirement's label.
     """
 
     layout: str
@@ -48,9 +48,10 @@ class Report:
     """A network's replay so far. `write()` keeps it as JSON.
 
     Attributes:
-        layouts: In the order of their first sighting.
+        layouts: In the order of their first sighting. Of those that were never recorded, four times the cap at most.
         retirements: In the order in which they happened.
-        native: Forwards that belong to no layout, by cause: `evaluation`, or a retirement's label.
+        native: Forwards that belong to no layout, by cause: `evaluation`, `no-gradients` (everything is frozen),
+            `observed` (of layouts that came too seldom to be listed), or a retirement's label.
     """
 
     layouts: tuple[LayoutReport, ...]

@@ -6,7 +6,19 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
+from torch._compile import _disable_dynamo
+from torch.fx import GraphModule
+
+
+def _nothing() -> None: ...
+
+
+# Not `torch.compiler.disable`, which imports the compiler at once. That takes seconds, and mostly nobody compiles.
+@_disable_dynamo
+def _uncompiled(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return forward(*args, **kwargs)
 
 
 class Route:
@@ -24,6 +36,9 @@ class Route:
         network.forward = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            # Compiled is a function around the network: it breaks its graph here.
+            return _uncompiled(self._forward, args, kwargs)
         return self._forward(*args, **kwargs)
 
     def remove(self) -> None:
@@ -41,4 +56,8 @@ class Route:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._own is not None:
             return copy.copy, (self._own,)
+        if isinstance(self._network, GraphModule):
+            # Its attributes are pickled before itself, which would begin anew here. When it is unpickled it makes its
+            # forward out of its code, and leaves this out.
+            return _nothing, ()
         return getattr, (self._network, "forward")

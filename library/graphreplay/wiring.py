@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
@@ -31,8 +31,8 @@ class Fingerprint:
     Attributes:
         objects: The modules, weights, buffers, and what else modules hold that is not plain. By identity: two weights
             may share one address.
-        addresses: Of the weights and buffers.
-        wanting: Which of those that may want a gradient do.
+        addresses: Of the weights and buffers that have one.
+        wanting: Which of the buffers that may want a gradient do. Those of the weights belong to the layout.
         attributes: The modules' own plain attributes, like a dropout's `p`, by value.
         names: What those are called, module by module.
     """
@@ -55,8 +55,22 @@ class Fingerprint:
 def _equal(left: list[tuple[object, ...]], right: list[tuple[object, ...]]) -> bool:
     try:
         return left == right
-    except RuntimeError:  # a tensor came in a number's place: whether it equals one has no single answer
+    except Exception:  # noqa: BLE001  # An array or whatever else came in a plain value's place brings an `==` of its own.
         return False
+
+
+def _differentiable(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """Integers, like the counter of a batch norm, cannot want a gradient."""
+    return [held for held in tensors if held.dtype.is_floating_point or held.dtype.is_complex]
+
+
+def has_address(tensor: torch.Tensor) -> bool:
+    """Whether the tensor lies in memory as a whole: sparse ones do not, nor lazy ones and some of other classes."""
+    try:
+        tensor.data_ptr()
+    except (RuntimeError, ValueError):
+        return False
+    return True
 
 
 def _is_plain(value: object) -> bool:
@@ -88,8 +102,9 @@ class Wiring:
         ]
         self._parameters = [held for _, held in self._named]
         self._tensors = [*self._parameters, *(held for _, _, held in self.buffers())]
-        # Integers, like the counter of a batch norm, cannot want a gradient.
-        self._differentiable = [held for held in self._tensors if held.is_floating_point() or held.is_complex()]
+        self._addressed = list(filter(has_address, self._tensors))
+        self._differentiable = _differentiable(held for _, _, held in self.buffers())
+        self._trainable = _differentiable({id(held): held for held in self._parameters}.values())
         stores = [store for module in self.modules for store in (module._modules, module._parameters, module._buffers)]
         self._empty = [store for store in stores if not store]
         self._filled = [*(store for store in stores if store), _END]
@@ -102,6 +117,7 @@ class Wiring:
         plain = all("training" in one for one in attributes)
         self._flags: Any = (itemgetter("training"), attributes) if plain else (attrgetter("training"), self.modules)
         self._training: tuple[bool, ...] = ()
+        self._wanting: tuple[bool, ...] = ()
         self._plain = _readers(attributes, _is_plain)
         self._attributes = attributes
         self._sizes = list(map(len, attributes))
@@ -119,7 +135,7 @@ class Wiring:
         return list(chain.from_iterable(map(read, held) for read, held in self._plain))
 
     def _memory(self) -> tuple[list[int], list[bool]]:
-        return list(map(torch.Tensor.data_ptr, self._tensors)), list(map(_REQUIRES_GRAD, self._differentiable))
+        return list(map(torch.Tensor.data_ptr, self._addressed)), list(map(_REQUIRES_GRAD, self._differentiable))
 
     def refresh(self) -> None:
         """Walk the tree again if a module, weight, buffer or attribute was added, removed or replaced since the last
@@ -143,6 +159,14 @@ class Wiring:
         if now != self._training:
             self._training = now
         return self._training
+
+    def wanting(self) -> tuple[bool, ...]:
+        """For each distinct weight that may want a gradient, whether it does; the same tuple as long as none changes.
+        Call `refresh` before."""
+        now = tuple(map(_REQUIRES_GRAD, self._trainable))
+        if now != self._wanting:
+            self._wanting = now
+        return self._wanting
 
     def fingerprint(self) -> Fingerprint:
         """What a recording made now bakes in; the same object as long as nothing changes. Call `refresh` before."""
@@ -183,6 +207,13 @@ class Wiring:
     def tensors(self) -> list[torch.Tensor]:
         """All weights and buffers."""
         return self._tensors
+
+    def without_address(self) -> str | None:
+        """The name of a weight or buffer that no recording can read, as it lies nowhere as a whole; None if all do."""
+        if len(self._addressed) == len(self._tensors):
+            return None
+        named = chain(self.network.named_parameters(), self.network.named_buffers())
+        return next((name for name, held in named if not has_address(held)), None)
 
     def device(self) -> torch.device | None:
         """Where the first weight is; None for a network without weights."""

@@ -62,7 +62,8 @@ def test_changed_weights_are_recorded_anew(
     # The gradients of a weight that was replaced in the middle of a window go on living in its old object.
     late = 1 if change is assign and window == 2 else 0
     assert traced.report.native_by_cause.get("gradients-held", 0) == late
-    assert traced.report.replayed == 9 - 1 - late
+    # Other weights that want a gradient make another layout, which is watched first.
+    assert traced.report.replayed == 9 - 1 - late - (change is freeze)
 
 
 def test_values_written_in_place_keep_the_recording() -> None:

@@ -237,6 +237,18 @@ def test_flag_that_flips_back_finds_its_recording(network: nn.Sequential, replay
     assert [layout.recorded for layout in replay.report().layouts] == [1, 1]
 
 
+def test_weight_that_thaws_finds_its_recording(network: nn.Sequential, replay: NetworkReplay) -> None:
+    """Likewise with frozen weights."""
+    network[0].requires_grad_(False)
+    assert not used_stale(network, replay)
+    network[0].requires_grad_(True)
+    assert used_stale(network, replay)
+    network[0].requires_grad_(False)
+    assert not used_stale(network, replay)
+    assert used_stale(network, replay)
+    assert [layout.recorded for layout in replay.report().layouts] == [1, 1]
+
+
 def test_buffer_that_wants_a_gradient_gets_it(network: nn.Sequential, replay: NetworkReplay) -> None:
     """Recorded are the gradients of weights, so the network runs native and says why."""
     network[3].shift.requires_grad_()
@@ -267,6 +279,9 @@ def test_scripted_child_is_looked_through() -> None:
     assert wiring.fingerprint() is before
     assert [name for name, _ in wiring.weights()] == ["0.weight", "0.bias", "1.weight", "1.bias"]
     network[1].weight.requires_grad_(False)
+    wiring.refresh()
+    assert wiring.wanting() == (True, True, False, True)
+    network[1].bias = nn.Parameter(torch.ones(2))
     wiring.refresh()
     assert not before.equals(wiring.fingerprint())
 

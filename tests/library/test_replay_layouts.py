@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from graphreplay import Label, ReplayOptions, RetiredError
 from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import GradientMemory, StaticGradient, reclaim
 from graphreplay.layout import Layout, TensorForm
 from graphreplay.ledger import Ledger
+from graphreplay.recording import Recording
 from graphreplay.structure import flatten, rebuild
 from graphreplay.testing import compare
 from graphreplay.wiring import Wiring
 
 
-def layout(*args: object, training: tuple[bool, ...] = (True,), **kwargs: object) -> Layout:
-    return Layout.of(args, kwargs, training)[0]
+def layout(
+    *args: object, training: tuple[bool, ...] = (True,), wanting: tuple[bool, ...] = (True, True), **kwargs: object
+) -> Layout:
+    return Layout.of(args, kwargs, training, wanting)[0]
 
 
 X = torch.zeros(2, 3)
@@ -40,6 +46,7 @@ OTHERS = {
     "keyword": lambda: layout(x=X),
     "value": lambda: layout(X, True),
     "training": lambda: layout(X, training=(True, False)),
+    "frozen": lambda: layout(X, wanting=(True, False)),
 }
 
 
@@ -77,10 +84,99 @@ def test_autocast_settings_make_another_layout(autocast_settings: None) -> None:
     assert [one.uses(torch.bfloat16) for one in seen] == [False, False, False, True]
 
 
-def test_kernel_switches_make_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+MATMUL = "torch.backends.cuda.matmul"
+SWITCHES = [
+    ("torch.backends.cudnn.enabled", False),
+    ("torch.backends.cudnn.benchmark", True),
+    ("torch.backends.cudnn.deterministic", False),
+    ("torch.backends.cudnn.allow_tf32", False),
+    (f"{MATMUL}.allow_tf32", True),
+    (f"{MATMUL}.allow_fp16_reduced_precision_reduction", False),
+    (f"{MATMUL}.allow_bf16_reduced_precision_reduction", False),
+    (f"{MATMUL}.allow_fp16_accumulation", True),
+]
+
+
+@contextlib.contextmanager
+def switched(holder: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(holder, name)
+    setattr(holder, name, value)
+    try:
+        yield
+    finally:
+        setattr(holder, name, before)
+
+
+@pytest.mark.parametrize(("switch", "value"), SWITCHES, ids=[name for name, _ in SWITCHES])
+def test_kernel_switches_make_another_layout(switch: str, value: object) -> None:
+    path, _, name = switch.removeprefix("torch.").rpartition(".")
+    holder = attrgetter(path)(torch)
+    if name == "allow_fp16_accumulation" and torch.__version__ < "2.7":
+        assert not hasattr(holder, name)
+        return
     before = layout(X)
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    assert layout(X) != before
+    with switched(holder, name, value):
+        assert layout(X) != before
+
+
+CALLS = {
+    "matmul-precision": (
+        lambda: torch.set_float32_matmul_precision("high"), lambda: torch.set_float32_matmul_precision("highest"),
+    ),
+    "flash": (lambda: torch.backends.cuda.enable_flash_sdp(False), lambda: torch.backends.cuda.enable_flash_sdp(True)),
+    "efficient": (
+        lambda: torch.backends.cuda.enable_mem_efficient_sdp(False),
+        lambda: torch.backends.cuda.enable_mem_efficient_sdp(True),
+    ),
+    "math": (lambda: torch.backends.cuda.enable_math_sdp(False), lambda: torch.backends.cuda.enable_math_sdp(True)),
+    "cudnn": (lambda: torch.backends.cuda.enable_cudnn_sdp(False), lambda: torch.backends.cuda.enable_cudnn_sdp(True)),
+    "math-reduction": (
+        lambda: torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True),
+        lambda: torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(False),
+    ),
+    "default-dtype": (
+        lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32),
+    ),
+    "deterministic": (
+        lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False),
+    ),
+    "deterministic-warn": (
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+        lambda: torch.use_deterministic_algorithms(False),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("there", "back"), CALLS.values(), ids=CALLS)
+def test_kernel_calls_make_another_layout(there: Callable[[], object], back: Callable[[], object]) -> None:
+    before = layout(X)
+    there()
+    try:
+        assert layout(X) != before
+    finally:
+        back()
+
+
+def test_attention_kernel_of_a_region_makes_another_layout() -> None:
+    before = layout(X)
+    with sdpa_kernel(SDPBackend.MATH):
+        assert layout(X) != before
+    with sdpa_kernel([SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION], set_priority=True):
+        assert layout(X) != before
+    assert layout(X) == before
+
+
+def test_precision_of_newer_kind_makes_another_layout() -> None:
+    """Once it was set, torch answers the older questions with an error."""
+    if not hasattr(torch._C, "_get_fp32_precision_getter"):
+        assert torch.__version__ < "2.9"
+        return
+    for setting in (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn):
+        seen = set()
+        for precision in ("tf32", "ieee"):
+            with switched(setting, "fp32_precision", precision):
+                seen.add(layout(X))
+        assert len(seen) == 2
 
 
 class Pair(NamedTuple):
@@ -106,16 +202,26 @@ def test_what_cannot_be_taken_apart_is_refused(value: object) -> None:
     assert caught.value.label is Label.STRUCTURE
 
 
-def test_fingerprint_sees_new_addresses_and_frozen_weights() -> None:
+def test_fingerprint_sees_new_addresses() -> None:
     network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
     wiring = Wiring(network)
     before = wiring.fingerprint()
     assert wiring.fingerprint() == before
-    network[0].bias.requires_grad_(False)
-    frozen = wiring.fingerprint()
     network.load_state_dict({name: value.clone() for name, value in network.state_dict().items()}, assign=True)
     wiring.refresh()
-    assert len({before, frozen, wiring.fingerprint()}) == 3
+    assert wiring.fingerprint() != before
+
+
+def test_wiring_sees_frozen_weights_once_each() -> None:
+    """A tied weight counts once, an integer one not at all; the same tuple comes as long as nothing changes."""
+    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    network[1].weight = network[0].weight
+    network.register_parameter("table", nn.Parameter(torch.ones(2, dtype=torch.int), requires_grad=False))
+    wiring = Wiring(network)
+    assert wiring.wanting() == (True, True, True)
+    assert wiring.wanting() is wiring.wanting()
+    network[0].bias.requires_grad_(False)
+    assert sorted(wiring.wanting()) == [False, True, True]
 
 
 def test_wiring_follows_the_module_tree_and_ties() -> None:
@@ -191,10 +297,13 @@ def test_static_gradient_takes_every_form(gradient: torch.Tensor) -> None:
     assert compare({"": static.tensor}, {"": gradient}) is None
 
 
+NEVER_REPLAYED = cast("Recording", object())
+
+
 def test_ledger_caps_layouts_and_reports_as_json() -> None:
     ledger = Ledger(ReplayOptions(layouts=1))
     entry = ledger.entry(layout(X))
-    entry.recorded, entry.replayed = 1, 4
+    entry.recording, entry.recorded, entry.replayed = NEVER_REPLAYED, 1, 4
     entry.native["observed"] += 1
     with pytest.raises(UnrecordableError, match="layouts=1") as caught:
         ledger.entry(layout(torch.zeros(5, 3)))

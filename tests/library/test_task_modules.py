@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from lightning.pytorch import LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import Callback, GradientAccumulationScheduler
 from lightning.pytorch.plugins import MixedPrecision
 from task_cases import MODULES, Poisoned, scene_batch
+from torch.utils.data import DataLoader
 
 from graphreplay import Label, OptionError, RetiredError
-from graphreplay.tasks.batch import Batch
+from graphreplay.tasks.batch import Batch, Predictions
 from graphreplay.tasks.errors import NonFiniteError
 from graphreplay.tasks.modules import DetectionModule, PoseModule, SegmentationModule
 from graphreplay.tasks.modules.average import average_of, follow
@@ -131,6 +133,31 @@ def test_a_module_finds_objects_in_images_without_a_trainer() -> None:
 
 
 # The average of weights
+
+
+@pytest.mark.filterwarnings("ignore:You are using a custom batch sampler `SizedBatches` for prediction")
+@ALL
+def test_trainer_predicts_what_the_module_finds(task: str) -> None:
+    """In batches of scenes, in bare images, and of a data module; the targets do not count."""
+    torch.manual_seed(3)
+    module, scenes = MODULES[task](**SMALL), data(task)
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False)
+    loaders = [
+        scenes.val_dataloader(),
+        DataLoader([batch.images for batch in scenes.val_dataloader()], batch_size=None),
+    ]
+    found = [trainer.predict(module, loader) for loader in loaders]
+    found.append(trainer.predict(module, datamodule=scenes))
+    expected = [module(batch.images) for batch in scenes.val_dataloader()]
+    for predictions in found:
+        assert len(predictions) == len(expected)
+        for one, other in zip(chain.from_iterable(predictions), chain.from_iterable(expected), strict=True):
+            assert [part is None for part in one] == [part is None for part in other]
+            assert compare(by_name(one), by_name(other)) is None
+
+
+def by_name(found: Predictions) -> dict[str, torch.Tensor]:
+    return {name: part for name, part in found._asdict().items() if part is not None}
 
 
 def test_average_follows_by_its_decay_and_copies_counters() -> None:

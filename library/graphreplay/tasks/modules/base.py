@@ -90,6 +90,10 @@ class TaskModule(LightningModule):
     def validation_step(self, batch: Batch, _: int) -> None:
         self._precision.update(self(batch.images), batch)
 
+    def predict_step(self, batch: Batch | torch.Tensor, *_: Any) -> list[Predictions]:
+        """What the average of the weights finds in a batch, or in images (B, 3, H, W)."""
+        return self(batch.images if isinstance(batch, Batch) else batch)  # type: ignore[no-any-return]
+
     def on_validation_epoch_start(self) -> None:
         self._precision.reset()
 

@@ -128,6 +128,10 @@ class SceneData(LightningDataModule):
     def val_dataloader(self) -> DataLoader[Scene]:
         return self._loader(self.val_set, shuffle=False)
 
+    def predict_dataloader(self) -> DataLoader[Scene]:
+        """The scenes for validation."""
+        return self.val_dataloader()
+
     def _loader(self, scenes: SceneSet, shuffle: bool) -> DataLoader[Scene]:
         processes = 1 if self.trainer is None else self.trainer.world_size
         if processes > 1:
