@@ -38,6 +38,7 @@ class Cure:
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
 MEMORY = "test_replay_memory.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
+BACKWARDS = "test_replay_backwards.py"
 LAYOUTS, BITS, MUSGD, FALLBACK = (
     "test_replay_layouts.py",
     "test_replay_bits.py",
@@ -223,11 +224,14 @@ CURES = (
         (
             Edit(
                 "replaying.py",
-                "                set_random_state(self.random, self.recording.device)\n",
-                "                pass\n",
+                "            set_random_state(self.random, self.recording.device)\n",
+                "            pass\n",
             ),
         ),
-        gpu=(f"{TRAPS}::test_loss_that_changes_its_mind_is_recomputed",),
+        gpu=(
+            f"{TRAPS}::test_loss_that_changes_its_mind_is_recomputed",
+            f"{BACKWARDS}::test_dropout_is_the_same_in_a_further_backward",
+        ),
     ),
     Cure(
         "the way out of a failed capture",
@@ -397,10 +401,63 @@ CURES = (
         ),
     ),
     Cure(
-        "a second backward is refused",
+        "a second backward that comes too late is refused",
         "retain_graph",
-        (Edit("replaying.py", "        if self.spent:\n", "        if False:\n"),),
-        gpu=(f"{TRAPS}::test_second_backward_is_refused",),
+        (
+            Edit("replaying.py", "elif self._inputs is None and self.recording.turn is not self.key:", "elif False:"),
+            Edit("replaying.py", "elif self._versions != self._weight_versions():", "elif False:"),
+        ),
+        gpu=(
+            f"{TRAPS}::test_second_backward_after_the_next_forward_is_refused",
+            f"{BACKWARDS}::test_further_backward_that_comes_too_late_is_refused[replay_next-next forward-cuda]",
+        ),
+        cpu=(
+            f"{BACKWARDS}::test_further_backward_that_comes_too_late_is_refused[replay_next-next forward-cpu]",
+            f"{BACKWARDS}::test_further_backward_that_comes_too_late_is_refused[write_weight-have changed-cpu]",
+        ),
+    ),
+    Cure(
+        "a second backward through the newest forward is computed natively",
+        "retain_graph",
+        (Edit("replaying.py", "if again or torch.is_grad_enabled():", "if torch.is_grad_enabled():"),),
+        gpu=(f"{BACKWARDS}::test_dropout_is_the_same_in_a_further_backward",),
+        cpu=(f"{BACKWARDS}::test_further_backward_that_comes_too_late_is_refused",),
+    ),
+    Cure(
+        "create_graph=True behind a replayed forward gets its graph",
+        "gradient penalties",
+        (Edit("replaying.py", "if again or torch.is_grad_enabled():", "if again:"),),
+        gpu=(f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[penalty-create_graph-cuda]",),
+        cpu=(
+            f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[penalty-create_graph-cpu]",
+            f"{BACKWARDS}::test_late_penalty_through_a_loss_with_a_gradient_of_its_own",
+        ),
+    ),
+    Cure(
+        "create_graph=True keeps a layout from being recorded",
+        "gradient penalties",
+        (Edit("entry.py", "        self.differentiated |= torch.is_grad_enabled()\n", ""),),
+        gpu=(f"{BACKWARDS}::test_seen_from_the_start_such_a_layout_is_never_recorded[penalty-cuda]",),
+        cpu=(
+            f"{BACKWARDS}::test_seen_from_the_start_such_a_layout_is_never_recorded[penalty-cpu]",
+            f"{BACKWARDS}::test_penalty_of_every_fourth_step_in_a_layout_of_its_own",
+        ),
+    ),
+    Cure(
+        "what is recomputed calls no hooks of its own",
+        "gradient penalties",
+        (Edit("replaying.py", "    return tensor.view_as(tensor)\n", "    return tensor\n"),),
+        gpu=(f"{BACKWARDS}::test_hooks_are_called_once_for_each_backward",),
+        cpu=(f"{BACKWARDS}::test_hooks_are_called_once_for_each_backward",),
+    ),
+    Cure(
+        "what is recomputed runs in the mode of its forward",
+        "retain_graph",
+        (Edit("replaying.py", "                module.training = training\n", "                pass\n"),),
+        gpu=(
+            f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[thrice_in_evaluation-again-cuda]",
+        ),
+        cpu=(f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[thrice_in_evaluation-again-cpu]",),
     ),
     Cure(
         "bits are compared, not values",

@@ -39,6 +39,11 @@ class Entry:
         """Whether the last native pass was gone through backward more than once."""
         return self.sighting is not None and len(self.sighting.tasks) > 1
 
+    @property
+    def differentiated(self) -> bool:
+        """Whether the backward of the last native pass was to be differentiated in its turn."""
+        return self.sighting is not None and self.sighting.differentiated
+
     def report(self) -> LayoutReport:
         """The counts so far."""
         return LayoutReport(str(self.layout), self.recorded, self.replayed, self.recomputed, dict(self.native))
@@ -69,6 +74,7 @@ class Sighting:
     def __init__(self, entry: Entry | None, outputs: list[torch.Tensor], backwards: Backwards) -> None:
         self.forms: list[TensorForm | None] = [None] * len(outputs)
         self.tasks: set[int] = set()
+        self.differentiated = False
         self._key = object()
         self._entry = entry
         self._backwards = backwards
@@ -81,4 +87,6 @@ class Sighting:
             self._entry.sightings += 1
             self._entry.sighting = self
         self.tasks.add(self._backwards.note(self._key))
+        # In force in a backward with create_graph=True alone.
+        self.differentiated |= torch.is_grad_enabled()
         self.forms[index] = TensorForm.of(gradient)

@@ -24,7 +24,7 @@ from graphreplay.offload import offloaded
 from graphreplay.options import ReplayOptions
 from graphreplay.preservation import Preservation
 from graphreplay.recording import Recording, record
-from graphreplay.replaying import Replay, Turn
+from graphreplay.replaying import Replay, Service, Turn
 from graphreplay.report import Report
 from graphreplay.route import Route
 from graphreplay.structure import flatten, rebuild
@@ -230,6 +230,8 @@ class NetworkReplay:
         """
         if entry.recorded >= _MOVES:
             raise UnrecordableError(Label.MOVED, f"recorded {entry.recorded} times")
+        if entry.differentiated:
+            raise UnrecordableError(Label.BACKWARDS, Service.DIFFERENTIATED.value)
         if entry.several_backwards:
             raise UnrecordableError(Label.BACKWARDS)
         if any(form.device != device for form in entry.layout.tensors):
@@ -250,14 +252,18 @@ class NetworkReplay:
         entry.replayed += 1
         return rebuild(recording.node, outputs)
 
-    def _note_backward(self, entry: Entry, turn: Turn, fits: bool) -> None:
-        """Take down a backward that reached a replayed forward, and whether the recorded one serves it."""
+    def _note_backward(self, entry: Entry, turn: Turn, service: Service) -> None:
+        """Take down a backward that reached a replayed forward, and how it is served."""
         self._backwards.note(turn.key)
-        if fits:
+        if service is Service.REPLAYED:
             self._lent.add(turn.recording.memory)
             return
         entry.recomputed += 1
-        if entry.recomputed > _RECOMPUTES and entry.retired is None:
+        if entry.retired is not None:
+            return
+        if service is not Service.RECOMPUTED:
+            self._ledger.retire(entry, Label.BACKWARDS, f"{Label.BACKWARDS.reason}: {service.value}")
+        elif entry.recomputed > _RECOMPUTES:
             self._ledger.retire(entry, Label.GRADIENTS, f"{Label.GRADIENTS.reason}: {entry.recomputed} times")
 
     def _retire_overlapping(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,12 @@ class Pass:
         outputs: list[torch.Tensor] = []
         node = flatten(functional_call(self._shim, self._aliases, args, kwargs), outputs)
         return node, outputs
+
+    def over(self, weights: Sequence[torch.Tensor]) -> Pass:
+        """The same pass with other tensors in the places of the aliases, in the order of `Wiring.weights`."""
+        other = copy.copy(self)
+        other._aliases = dict(zip(self._aliases, weights, strict=True))
+        return other
 
     def targets(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the backward computes gradients of: the inputs that want one, then the weights."""
@@ -126,6 +133,8 @@ class Recording:
         self._dense = [form.is_dense() for form in self.forms]
         given = self.gradients[len(self.gradients) - len(self.weights) :]
         self._unused = [weight for weight, gradient in zip(self.weights, given, strict=True) if gradient is None]
+        # Of the turn whose values `inputs` hold.
+        self.turn: object = None
         self._handles = -1
         self._hooked = False
         self._hooked_in_vain = False
