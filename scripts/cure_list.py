@@ -38,7 +38,7 @@ class Cure:
 TRAPS, REPORTS, CHANGES = "test_replay_traps.py", "test_replay_reports.py", "test_replay_changes.py"
 MEMORY = "test_replay_memory.py"
 HOOKS, FITS, GUARD = "test_replay_hooks.py", "test_replay_fits.py", "test_replay_guard.py"
-BACKWARDS = "test_replay_backwards.py"
+BACKWARDS, STRUCTURES = "test_replay_backwards.py", "test_replay_structures.py"
 LAYOUTS, BITS, MUSGD, FALLBACK = (
     "test_replay_layouts.py",
     "test_replay_bits.py",
@@ -458,6 +458,96 @@ CURES = (
             f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[thrice_in_evaluation-again-cuda]",
         ),
         cpu=(f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[thrice_in_evaluation-again-cpu]",),
+    ),
+    Cure(
+        "a returned weight, buffer or input is the thing itself",
+        "outputs with a life of their own",
+        (
+            Edit(
+                "recording.py", "flatten(returned, outputs, known(self._given(inputs)))", "flatten(returned, outputs)"
+            ),
+            Edit(
+                "network.py",
+                "flatten(result, outputs, known([*tensors, *self._wiring.tensors()]))",
+                "flatten(result, outputs)",
+            ),
+        ),
+        gpu=(
+            f"{STRUCTURES}::test_what_is_returned_is_the_thing_itself",
+            f"{STRUCTURES}::test_returned_weights_and_buffers_match",
+        ),
+        cpu=(
+            f"{STRUCTURES}::test_what_is_returned_is_the_thing_itself",
+            f"{STRUCTURES}::test_returned_weights_and_buffers_match",
+        ),
+    ),
+    Cure(
+        "outputs that only pass through carry no hook",
+        "outputs with a life of their own",
+        (
+            Edit(
+                "entry.py",
+                "if output.grad_fn is not None and output.grad_fn._sequence_nr() >= begin",
+                "if output.requires_grad",
+            ),
+            Edit(
+                "network.py",
+                "flatten(result, outputs, known([*tensors, *self._wiring.tensors()]))",
+                "flatten(result, outputs)",
+            ),
+        ),
+        gpu=(f"{STRUCTURES}::test_no_hook_is_left_on_what_lives_on",),
+        cpu=(f"{STRUCTURES}::test_no_hook_is_left_on_what_lives_on",),
+    ),
+    Cure(
+        "the watch of forwards ends with the replay",
+        "outputs with a life of their own",
+        (Edit("network.py", "        self._backwards.forget()\n", ""),),
+        gpu=(f"{STRUCTURES}::test_forwards_watched_at_the_end_are_watched_no_longer",),
+        cpu=(f"{STRUCTURES}::test_forwards_watched_at_the_end_are_watched_no_longer",),
+    ),
+    Cure(
+        "a returned weight that is used in several places runs native",
+        "order of sums",
+        (Edit("recording.py", "        passes.require_plain_returns(node, inputs, outputs)\n", ""),),
+        gpu=(f"{STRUCTURES}::test_what_is_returned_and_used_in_several_places_runs_native",),
+        cpu=(f"{STRUCTURES}::test_what_is_returned_and_used_in_several_places_runs_native",),
+    ),
+    Cure(
+        "one tensor in two places is one",
+        "duplicates",
+        (Edit("structure.py", '    seen[id(value)] = Node("same", len(tensors))\n', ""),),
+        gpu=(f"{STRUCTURES}::test_one_tensor_in_two_places_matches",),
+        cpu=(
+            f"{STRUCTURES}::test_one_tensor_in_two_places_matches",
+            f"{STRUCTURES}::test_known_tensors_are_named_and_not_taken",
+        ),
+    ),
+    Cure(
+        "one tensor passed twice makes a layout of its own",
+        "duplicates",
+        (Edit("structure.py", "if dense and (len(args) == 1 or len(set(map(id, args))) == len(args)):", "if dense:"),),
+        gpu=(f"{STRUCTURES}::test_one_tensor_passed_twice_is_a_layout_of_its_own",),
+        cpu=(f"{STRUCTURES}::test_one_tensor_passed_twice_is_a_layout_of_its_own",),
+    ),
+    Cure(
+        "a first replay's backward says what the loss asks for",
+        "intermediate outputs",
+        (Edit("network.py", "        if fresh and entry.learn(demand):\n", "        if False:\n"),),
+        gpu=(f"{STRUCTURES}::test_output_that_gets_a_gradient_by_another_one_alone_is_no_demand",),
+        cpu=(f"{STRUCTURES}::test_output_that_gets_a_gradient_by_another_one_alone_is_no_demand",),
+    ),
+    Cure(
+        "dataclasses are taken only where their fields make them",
+        "containers",
+        (
+            Edit(
+                "structure.py",
+                "    same = all(getattr(anew, name) is item for name, item in held.items())\n",
+                "    same = True\n",
+            ),
+        ),
+        cpu=(f"{STRUCTURES}::test_dataclasses_that_their_fields_do_not_make_are_refused",),
     ),
     Cure(
         "bits are compared, not values",

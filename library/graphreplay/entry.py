@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -28,11 +29,27 @@ class Entry:
         self.native: Counter[str] = Counter()
         self.sightings = 0
         self.sighting: Sighting | None = None
+        self._learned: Demand | None = None
 
     @property
     def demand(self) -> Demand:
-        """Which outputs received a gradient in the last native pass, and in which form."""
+        """Which outputs received a gradient from the loss, and in which form: in the last native pass, as far as that
+        shows it."""
+        if self._learned is not None:
+            return self._learned
         return () if self.sighting is None else tuple(self.sighting.forms)
+
+    def learn(self, demand: Demand) -> bool:
+        """Take what a first replay's backward was given in place of what the native pass showed. That cannot tell the
+        loss's gradient of an output from the one that another output passes on to it.
+
+        Returns:
+            Whether it was the first such lesson, behind which a new recording is made.
+        """
+        if self._learned is not None:
+            return False
+        self._learned, self.recording = demand, None
+        return True
 
     @property
     def several_backwards(self) -> bool:
@@ -57,6 +74,17 @@ class Backwards:
         self._on_shared = on_shared
         self._task = -1
         self._forward: object = None
+        self._watching: weakref.WeakSet[Sighting] = weakref.WeakSet()
+
+    def watch(self, sighting: Sighting) -> None:
+        """Remember to end the watch of a forward."""
+        self._watching.add(sighting)
+
+    def forget(self) -> None:
+        """End the watch of all forwards whose backward is still to come."""
+        for sighting in list(self._watching):
+            sighting.end()
+        self._watching.clear()
 
     def note(self, forward: object) -> int:
         """Take down that the running backward has reached `forward`. Returns the backward's number."""
@@ -71,16 +99,26 @@ class Backwards:
 class Sighting:
     """One native pass, watched by hooks on its outputs, which leave the autograd graph as it is."""
 
-    def __init__(self, entry: Entry | None, outputs: list[torch.Tensor], backwards: Backwards) -> None:
+    def __init__(self, entry: Entry | None, outputs: list[torch.Tensor], backwards: Backwards, begin: int = 0) -> None:
+        """`begin` numbers the first autograd node that the forward may have made: what other nodes gave only passes
+        through it, and has a life and gradients beyond it."""
         self.forms: list[TensorForm | None] = [None] * len(outputs)
         self.tasks: set[int] = set()
         self.differentiated = False
         self._key = object()
         self._entry = entry
         self._backwards = backwards
-        for index, output in enumerate(outputs):
-            if output.requires_grad:
-                output.register_hook(partial(self._note, index))
+        self._handles = [
+            output.register_hook(partial(self._note, index))
+            for index, output in enumerate(outputs)
+            if output.grad_fn is not None and output.grad_fn._sequence_nr() >= begin
+        ]
+        backwards.watch(self)
+
+    def end(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
 
     def _note(self, index: int, gradient: torch.Tensor) -> None:
         if not self.tasks and self._entry is not None:

@@ -33,7 +33,7 @@ _REASONS = {
     Label.DEVICE: "the network is not on a CUDA device, and only CUDA work can be recorded",
     Label.BF16: "this GPU has no bfloat16 arithmetic of its own (compute capability below 8.0)",
     Label.DISTRIBUTED: "the fit runs in several processes, for which replay has not been proven",
-    Label.STRUCTURE: "an input or output is not made of tensors, tuples, lists, dicts and plain values",
+    Label.STRUCTURE: "an input or output is not made of tensors, tuples, lists, dicts, dataclasses and plain values",
     Label.LAYOUTS: "the cap on layouts is reached; raise `layouts`, or pad inputs to fewer shapes",
     Label.HOOKS: "hooks on inner modules, all modules or saved tensors are in force, and a replay would not call them",
     Label.CAPTURE: "the network could not be captured",
@@ -42,6 +42,6 @@ _REASONS = {
     Label.INPUT: "the forward writes into its input, and a replay would write into its own copy",
     Label.MOVED: "weights or buffers keep moving, or attributes of modules changing, so every recording goes stale",
     Label.GRADIENTS: "the gradients of the outputs keep coming in another form than the recorded one",
-    Label.BACKWARDS: "a forward gets several backwards or one with create_graph=True; a replay serves one plain backward",
+    Label.BACKWARDS: "a forward gets several backwards or one with create_graph=True; a replay serves a plain one",
     Label.OVERLAPPING: "several forwards share one backward, and replayed gradients would be summed in another order",
 }

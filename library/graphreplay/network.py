@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from graphreplay.capability import has_bfloat16
 from graphreplay.capture import Recorder
 from graphreplay.entry import Backwards, Entry, Sighting
 from graphreplay.errors import OptionError, UnrecordableError
-from graphreplay.gradients import GradientMemory, reclaim
+from graphreplay.gradients import Demand, GradientMemory, reclaim
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
 from graphreplay.ledger import Ledger
@@ -27,7 +27,7 @@ from graphreplay.recording import Recording, record
 from graphreplay.replaying import Replay, Service, Turn
 from graphreplay.report import Report
 from graphreplay.route import Route
-from graphreplay.structure import flatten, rebuild
+from graphreplay.structure import flatten, known, rebuild
 from graphreplay.wiring import Wiring
 
 # A recording that went stale is made anew; weights that move more often than this are moving all the time.
@@ -93,6 +93,7 @@ class NetworkReplay:
         """
         self.detach()
         self._discard()
+        self._backwards.forget()
 
     def _discard(self) -> None:
         if self._recorder is not None:
@@ -136,7 +137,7 @@ class NetworkReplay:
         native = self.network.forward if self._route is None else self._route.native
         if not torch.is_grad_enabled() or not self.network.training:
             self._ledger.native["evaluation"] += 1
-            return self._watched(None, native(*args, **kwargs))
+            return self._watched(None, partial(native, *args, **kwargs))
         try:
             recorder = self._ready_recorder()
             layout, tensors = Layout.of(args, kwargs, self._wiring.training())
@@ -144,7 +145,7 @@ class NetworkReplay:
         except UnrecordableError as refusal:
             self._ledger.retire_all(refusal.label, str(refusal), refusal)
             self._ledger.native[refusal.label.value] += 1
-            return self._watched(None, native(*args, **kwargs))
+            return self._watched(None, partial(native, *args, **kwargs))
         served = self._recording_or_cause(entry, recorder, tensors, native)
         if isinstance(served, Recording):
             recorder.follow()
@@ -152,7 +153,7 @@ class NetworkReplay:
         entry.native[served] += 1
         spare = served == "observed" and recorder.holds_memory and self.options.offload and not self._unsparing
         run = partial(native, *args, **kwargs)
-        return self._watched(entry, self._spared(recorder, tensors, run) if spare else run())
+        return self._watched(entry, partial(self._spared, recorder, tensors, run) if spare else run, tensors)
 
     def _ready_recorder(self) -> Recorder:
         """Where to record the network, unless something forbids it whatever its inputs.
@@ -250,16 +251,20 @@ class NetworkReplay:
         self._turn = weakref.ref(turn)
         outputs = Replay.apply(turn, len(tensors), *tensors, *recording.weights)
         entry.replayed += 1
-        return rebuild(recording.node, outputs)
+        return rebuild(recording.node, outputs, [*tensors, *recording.tensors])
 
-    def _note_backward(self, entry: Entry, turn: Turn, service: Service) -> None:
-        """Take down a backward that reached a replayed forward, and how it is served."""
+    def _note_backward(self, entry: Entry, turn: Turn, service: Service, demand: Demand) -> None:
+        """Take down a backward that reached a replayed forward, how it is served, and what it was given."""
         self._backwards.note(turn.key)
         if service is Service.REPLAYED:
             self._lent.add(turn.recording.memory)
+            turn.recording.served = True
             return
         entry.recomputed += 1
         if entry.retired is not None:
+            return
+        fresh = service is Service.RECOMPUTED and entry.recording is turn.recording and not turn.recording.served
+        if fresh and entry.learn(demand):
             return
         if service is not Service.RECOMPUTED:
             self._ledger.retire(entry, Label.BACKWARDS, f"{Label.BACKWARDS.reason}: {service.value}")
@@ -286,20 +291,22 @@ class NetworkReplay:
         self._unsparing = True
         return run()
 
-    def _watched(self, entry: Entry | None, result: Any) -> Any:
-        """Watch a native forward, to learn what its backward asks for, and which forwards share one backward."""
+    def _watched(self, entry: Entry | None, run: Callable[[], Any], tensors: Sequence[torch.Tensor] = ()) -> Any:
+        """Run a native forward, and watch it to learn what its backward asks for, and which forwards share one."""
+        begin = torch.autograd._get_sequence_nr()
+        result = run()
         if self._recorder is None or self._final is not None or not torch.is_grad_enabled():
             return result
         outputs: list[torch.Tensor] = []
         try:
-            flatten(result, outputs)
+            flatten(result, outputs, known([*tensors, *self._wiring.tensors()]))
             if not any(output.requires_grad for output in outputs):
                 raise UnrecordableError(Label.STRUCTURE, "no output requires a gradient")
         except UnrecordableError as refusal:
             if entry is not None and entry.retired is None:
                 self._ledger.retire(entry, refusal.label, str(refusal), refusal)
         else:
-            Sighting(entry, outputs, self._backwards)
+            Sighting(entry, outputs, self._backwards, begin)
         return result
 
 

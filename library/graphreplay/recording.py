@@ -20,7 +20,7 @@ from graphreplay.gradients import Demand, GradientMemory, StaticGradient
 from graphreplay.labels import Label
 from graphreplay.layout import Layout, TensorForm
 from graphreplay.preservation import preserved
-from graphreplay.structure import Node, flatten, rebuild
+from graphreplay.structure import Node, flatten, given_in, known, rebuild
 from graphreplay.wiring import Fingerprint, Wiring
 
 _HOOKS = attrgetter("_backward_hooks")
@@ -50,19 +50,47 @@ class Pass:
         self._shim = _Shim(wiring.network, native)
         self._layout = layout
         self._aliases = {f"network.{name}": held.detach().requires_grad_() for name, held in wiring.weights()}
+        self._weights = [held for _, held in wiring.weights()]
+        self._tensors = wiring.tensors()
+        self._copies: dict[int, torch.Tensor] = {}
 
     def forward(self, inputs: Sequence[torch.Tensor]) -> tuple[Node, list[torch.Tensor]]:
-        """Call the network; its outputs, taken apart."""
+        """Call the network; its outputs, taken apart. Inputs, weights and buffers among them are named by their place
+        in `(*inputs, *Wiring.tensors())`: they have a gradient of their own."""
         args, kwargs = rebuild(self._layout.inputs, inputs)
         outputs: list[torch.Tensor] = []
-        node = flatten(functional_call(self._shim, self._aliases, args, kwargs), outputs)
+        returned = functional_call(self._shim, self._aliases, args, kwargs)
+        node = flatten(returned, outputs, known(self._given(inputs)))
         return node, outputs
 
-    def over(self, weights: Sequence[torch.Tensor]) -> Pass:
-        """The same pass with other tensors in the places of the aliases, in the order of `Wiring.weights`."""
+    def _given(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What stands for the inputs, weights and buffers."""
+        stands = dict(zip(map(id, self._weights), self._aliases.values(), strict=True)) | self._copies
+        return [*inputs, *(stands.get(id(tensor), tensor) for tensor in self._tensors)]
+
+    def over(self, weights: Sequence[torch.Tensor], copies: dict[int, torch.Tensor]) -> Pass:
+        """The same pass with other tensors in the places of the aliases, in the order of `Wiring.weights`, while
+        `copies` stand in the network for the buffers of those ids."""
         other = copy.copy(self)
         other._aliases = dict(zip(self._aliases, weights, strict=True))
+        other._copies = copies
         return other
+
+    def require_plain_returns(
+        self, node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> None:
+        """Refuse a forward that returns an input or a weight and uses it in several places as well. Natively, all its
+        gradients are summed one after the other; those of the network would come to it as one sum.
+
+        Raises:
+            UnrecordableError: It does.
+        """
+        given = self._given(inputs)
+        uses = _uses(outputs)
+        if any(uses[id(given[index])] > 1 for index in given_in(node)):
+            raise UnrecordableError(
+                Label.STRUCTURE, "an output is an input or a weight that the forward also uses in several places"
+            )
 
     def targets(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """What the backward computes gradients of: the inputs that want one, then the weights."""
@@ -105,6 +133,7 @@ class Recording:
         passes: The network, to run it natively where the recorded backward does not serve.
         graphs: Forward and backward.
         weights: The weights that want a gradient.
+        tensors: All weights and buffers, which `node` may name.
         memory: The buffers of `gradients` that are not copied.
         fingerprint: What of the network is baked in.
         demand: The forms of the gradients of the outputs.
@@ -123,6 +152,7 @@ class Recording:
     passes: Pass
     graphs: tuple[Graph, Graph]
     weights: list[nn.Parameter]
+    tensors: list[torch.Tensor]
     memory: GradientMemory
     fingerprint: Fingerprint
     demand: Demand
@@ -135,6 +165,8 @@ class Recording:
         self._unused = [weight for weight, gradient in zip(self.weights, given, strict=True) if gradient is None]
         # Of the turn whose values `inputs` hold.
         self.turn: object = None
+        # Whether a backward was replayed.
+        self.served = False
         self._handles = -1
         self._hooked = False
         self._hooked_in_vain = False
@@ -256,10 +288,27 @@ def _warm_up(
 ) -> None:
     """Run the passes, each forward and backward."""
     for _ in range(count):
-        _, outputs = passes.forward(inputs)
+        node, outputs = passes.forward(inputs)
+        passes.require_plain_returns(node, inputs, outputs)
         passes.backward(inputs, outputs, _tensors(incoming))
         del outputs
         torch.clear_autocast_cache()
+
+
+def _uses(outputs: Sequence[torch.Tensor]) -> Counter[int]:
+    """How many gradients the backward from the outputs gives to each leaf, by the leaf's id."""
+    uses: Counter[int] = Counter()
+    left = [output.grad_fn for output in outputs]
+    seen = {None}
+    while left:
+        node = left.pop()
+        if node not in seen:
+            seen.add(node)
+            following = [one for one, _ in node.next_functions]
+            # Only the node that accumulates a leaf's gradient has one.
+            uses.update(id(one.variable) for one in following if hasattr(one, "variable"))
+            left.extend(following)
+    return uses
 
 
 def _tensors(incoming: Sequence[StaticGradient | None]) -> list[torch.Tensor | None]:
@@ -328,6 +377,7 @@ def _recording(
         passes=passes,
         graphs=captured.graphs,
         weights=[weight for _, weight in wiring.weights()],
+        tensors=wiring.tensors(),
         memory=GradientMemory(lent),
         fingerprint=wiring.fingerprint(),
         demand=demand,

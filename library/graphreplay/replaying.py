@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from graphreplay.errors import ReplayError
-from graphreplay.gradients import demand_of
+from graphreplay.gradients import Demand, demand_of
 from graphreplay.layout import Layout
 from graphreplay.preservation import preserved, random_state, set_random_state
 from graphreplay.recording import Recording
@@ -44,7 +44,7 @@ class Turn:
     """
 
     def __init__(
-        self, recording: Recording, layout: Layout, wiring: Wiring, on_backward: Callable[[Turn, Service], None]
+        self, recording: Recording, layout: Layout, wiring: Wiring, on_backward: Callable[[Turn, Service, Demand], None]
     ) -> None:
         self.recording = recording
         self.layout = layout
@@ -77,8 +77,9 @@ class Turn:
             return [None] * len(self.recording.gradients)
         if again or torch.is_grad_enabled():
             return self._through_native_graph(incoming, again)
-        fits = demand_of(incoming) == self.recording.demand
-        self.on_backward(self, Service.REPLAYED if fits else Service.RECOMPUTED)
+        demand = demand_of(incoming)
+        fits = demand == self.recording.demand
+        self.on_backward(self, Service.REPLAYED if fits else Service.RECOMPUTED, demand)
         if not fits:
             return self._recompute(incoming)
         gradients = self.recording.replay_backward(incoming)
@@ -119,7 +120,7 @@ class Turn:
         asks for: so that its gradients can be differentiated again, or not."""
         if again:
             self._require_unchanged()
-        self.on_backward(self, Service.AGAIN if again else Service.DIFFERENTIATED)
+        self.on_backward(self, Service.AGAIN if again else Service.DIFFERENTIATED, demand_of(incoming))
         outputs, targets = self._native_graph()
         pairs = zip(outputs, incoming, strict=True)
         roots, given = zip(*((output, one) for output, one in pairs if one is not None), strict=True)
@@ -185,7 +186,7 @@ class Turn:
             copies = {id(held): held.clone() for _, _, held in self.wiring.buffers()}
             for store, key, held in self.wiring.buffers():
                 store[key] = copies[id(held)]
-            outputs = self._forward(recording.passes.over(weights).forward, inputs)
+            outputs = self._forward(recording.passes.over(weights, copies).forward, inputs)
         return outputs, [one for one, want in zip(inputs, recording.wanted, strict=True) if want] + weights
 
 
