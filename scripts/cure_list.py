@@ -550,6 +550,22 @@ CURES = (
         cpu=(f"{STRUCTURES}::test_dataclasses_that_their_fields_do_not_make_are_refused",),
     ),
     Cure(
+        "a backward in another autocast region is not replayed",
+        "manual optimization under autocast",
+        (
+            Edit("gradients.py", "return cls(forms, autocast_in_force())", "return cls(forms, None)"),
+            Edit("entry.py", "self._autocast = autocast_in_force()", "self._autocast = None"),
+        ),
+        gpu=(f"{BACKWARDS}::test_backward_counts_with_the_region_it_is_called_in",),
+        cpu=(f"{BACKWARDS}::test_backward_counts_with_the_region_it_is_called_in",),
+    ),
+    Cure(
+        "a backward is recorded in its own autocast region",
+        "manual optimization under autocast",
+        (Edit("recording.py", " if autocast is None else autocast.region():", ":"),),
+        gpu=(f"{BACKWARDS}::test_backward_counts_with_the_region_it_is_called_in[always-cuda]",),
+    ),
+    Cure(
         "bits are compared, not values",
         "NaN and -0.0",
         (

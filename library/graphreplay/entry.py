@@ -9,9 +9,9 @@ from functools import partial
 
 import torch
 
-from graphreplay.gradients import Demand
+from graphreplay.gradients import Demand, autocast_in_force
 from graphreplay.labels import Label
-from graphreplay.layout import Layout, TensorForm
+from graphreplay.layout import AutocastForm, Layout, TensorForm
 from graphreplay.recording import Recording
 from graphreplay.report import LayoutReport
 
@@ -33,11 +33,10 @@ class Entry:
 
     @property
     def demand(self) -> Demand:
-        """Which outputs received a gradient from the loss, and in which form: in the last native pass, as far as that
-        shows it."""
+        """What the loss's backward asks for: in the last native pass, as far as that shows it."""
         if self._learned is not None:
             return self._learned
-        return () if self.sighting is None else tuple(self.sighting.forms)
+        return Demand((), None) if self.sighting is None else self.sighting.demand()
 
     def learn(self, demand: Demand) -> bool:
         """Take what a first replay's backward was given in place of what the native pass showed. That cannot tell the
@@ -105,6 +104,7 @@ class Sighting:
         self.forms: list[TensorForm | None] = [None] * len(outputs)
         self.tasks: set[int] = set()
         self.differentiated = False
+        self._autocast: AutocastForm | None = None
         self._key = object()
         self._entry = entry
         self._backwards = backwards
@@ -114,6 +114,10 @@ class Sighting:
             if output.grad_fn is not None and output.grad_fn._sequence_nr() >= begin
         ]
         backwards.watch(self)
+
+    def demand(self) -> Demand:
+        """What its backward asked for."""
+        return Demand(tuple(self.forms), self._autocast)
 
     def end(self) -> None:
         """Take the hooks off."""
@@ -127,4 +131,5 @@ class Sighting:
         self.tasks.add(self._backwards.note(self._key))
         # In force in a backward with create_graph=True alone.
         self.differentiated |= torch.is_grad_enabled()
+        self._autocast = autocast_in_force()
         self.forms[index] = TensorForm.of(gradient)

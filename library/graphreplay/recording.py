@@ -18,7 +18,7 @@ from graphreplay.capture import Graph, Recorder, quiet_collector
 from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import Demand, GradientMemory, StaticGradient
 from graphreplay.labels import Label
-from graphreplay.layout import Layout, TensorForm
+from graphreplay.layout import AutocastForm, Layout, TensorForm
 from graphreplay.preservation import preserved
 from graphreplay.structure import Node, flatten, given_in, known, rebuild
 from graphreplay.wiring import Fingerprint, Wiring
@@ -97,15 +97,20 @@ class Pass:
         return [tensor for tensor in inputs if tensor.requires_grad] + list(self._aliases.values())
 
     def backward(
-        self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
+        self,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor | None],
+        autocast: AutocastForm | None,
     ) -> tuple[torch.Tensor | None, ...]:
         """Gradients of `targets`; None for what the given outputs do not depend on.
 
-        Without autocast, as natively: Lightning and torch's own guide call backward outside of the region.
+        `autocast` is what the caller's own backward runs under: none in torch's own guide and in Lightning's automatic
+        optimization, that of the forward in its manual one.
         """
         used = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
         roots, given = zip(*used, strict=True)
-        with torch.autocast("cuda", enabled=False):
+        with torch.autocast("cuda", enabled=False) if autocast is None else autocast.region():
             return torch.autograd.grad(roots, self.targets(inputs), given, allow_unused=True)
 
 
@@ -136,7 +141,7 @@ class Recording:
         tensors: All weights and buffers, which `node` may name.
         memory: The buffers of `gradients` that are not copied.
         fingerprint: What of the network is baked in.
-        demand: The forms of the gradients of the outputs.
+        demand: What its backward was recorded for.
         draws: Whether the forward draws random numbers.
     """
 
@@ -247,7 +252,7 @@ def record(
         native: Its own forward.
         recorder: Stream and pool.
         layout: The call's layout.
-        demand: Which outputs receive gradients, and in which form.
+        demand: What the backward is recorded for.
         inputs: The call's tensors; their values are used for the warm-up.
         warmup: How many passes to run before the capture.
 
@@ -264,13 +269,13 @@ def record(
             # Before the warm-up too: what native passes have left in the cache of another stream is of no use to it.
             recorder.settle()
             with recorder.on_stream():
-                incoming = [None if form is None else StaticGradient(form) for form in demand]
+                incoming = [None if form is None else StaticGradient(form) for form in demand.forms]
                 with recorder.in_pool():
-                    _warm_up(passes, static, incoming, warmup)
+                    _warm_up(passes, static, incoming, demand.autocast, warmup)
             draws = before.draws_on_device()
             recorder.settle()
             with recorder.on_stream():
-                captured = _capture(passes, recorder, static, incoming)
+                captured = _capture(passes, recorder, static, incoming, demand.autocast)
         finally:
             torch.clear_autocast_cache()
         before.require_unchanged()
@@ -284,13 +289,17 @@ def _static_input(tensor: torch.Tensor, form: TensorForm) -> torch.Tensor:
 
 
 def _warm_up(
-    passes: Pass, inputs: Sequence[torch.Tensor], incoming: Sequence[StaticGradient | None], count: int
+    passes: Pass,
+    inputs: Sequence[torch.Tensor],
+    incoming: Sequence[StaticGradient | None],
+    autocast: AutocastForm | None,
+    count: int,
 ) -> None:
     """Run the passes, each forward and backward."""
     for _ in range(count):
         node, outputs = passes.forward(inputs)
         passes.require_plain_returns(node, inputs, outputs)
-        passes.backward(inputs, outputs, _tensors(incoming))
+        passes.backward(inputs, outputs, _tensors(incoming), autocast)
         del outputs
         torch.clear_autocast_cache()
 
@@ -326,7 +335,11 @@ class _Captured(NamedTuple):
 
 
 def _capture(
-    passes: Pass, recorder: Recorder, inputs: list[torch.Tensor], incoming: list[StaticGradient | None]
+    passes: Pass,
+    recorder: Recorder,
+    inputs: list[torch.Tensor],
+    incoming: list[StaticGradient | None],
+    autocast: AutocastForm | None,
 ) -> _Captured:
     """Capture forward and backward. The autograd graph between them is dropped, so that later captures in the pool
     reuse the memory of its activations; that is safe because only one forward at a time awaits its backward."""
@@ -337,7 +350,7 @@ def _capture(
         return node, outputs
 
     def run_backward() -> tuple[torch.Tensor | None, ...]:
-        return passes.backward(inputs, outputs, _tensors(incoming))
+        return passes.backward(inputs, outputs, _tensors(incoming), autocast)
 
     forward, (node, _) = recorder.capture(run_forward)
     torch.clear_autocast_cache()

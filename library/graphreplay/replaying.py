@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from graphreplay.errors import ReplayError
-from graphreplay.gradients import Demand, demand_of
+from graphreplay.gradients import Demand, autocast_in_force
 from graphreplay.layout import Layout
 from graphreplay.preservation import preserved, random_state, set_random_state
 from graphreplay.recording import Recording
@@ -77,7 +77,7 @@ class Turn:
             return [None] * len(self.recording.gradients)
         if again or torch.is_grad_enabled():
             return self._through_native_graph(incoming, again)
-        demand = demand_of(incoming)
+        demand = Demand.of(incoming)
         fits = demand == self.recording.demand
         self.on_backward(self, Service.REPLAYED if fits else Service.RECOMPUTED, demand)
         if not fits:
@@ -96,11 +96,12 @@ class Turn:
                 gradients[index] = kept.clone()
 
     def _recompute(self, incoming: Sequence[torch.Tensor | None]) -> Gradients:
-        """Run forward and backward natively, because the loss hands back gradients of another form than recorded."""
+        """Run forward and backward natively, because the loss hands back gradients of another form than recorded, or
+        within another autocast region."""
         passes, inputs = self.recording.passes, self.recording.inputs
         with torch.enable_grad(), preserved(self.wiring, self.recording.device):
             outputs = self._forward(passes.forward, inputs)
-            return list(passes.backward(inputs, outputs, incoming))
+            return list(passes.backward(inputs, outputs, incoming, autocast_in_force()))
 
     def _forward(self, run: Callable[..., Any], *tensors: Any) -> list[torch.Tensor]:
         """This turn's forward once more, inside of `preserved`: in the mode and with the random numbers of then."""
@@ -120,7 +121,7 @@ class Turn:
         asks for: so that its gradients can be differentiated again, or not."""
         if again:
             self._require_unchanged()
-        self.on_backward(self, Service.AGAIN if again else Service.DIFFERENTIATED, demand_of(incoming))
+        self.on_backward(self, Service.AGAIN if again else Service.DIFFERENTIATED, Demand.of(incoming))
         outputs, targets = self._native_graph()
         pairs = zip(outputs, incoming, strict=True)
         roots, given = zip(*((output, one) for output, one in pairs if one is not None), strict=True)

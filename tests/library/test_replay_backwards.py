@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -221,3 +222,92 @@ def test_further_backward_outlives_the_replay(device: str) -> None:
     replay.close()
     loss.backward()
     assert all(torch.equal(one.grad, kept) for one, kept in zip(net.parameters(), first, strict=True))
+
+
+# Backward within an autocast region
+
+
+@contextlib.contextmanager
+def region(device: str, dtype: torch.dtype = torch.float16) -> Iterator[None]:
+    """An autocast region for CUDA. On a CPU it casts nothing, but counts."""
+    if device == "cuda":
+        with torch.autocast("cuda", dtype):
+            yield
+        return
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", dtype)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
+
+
+class Precise(nn.Module):
+    """Its last product is taken in full precision; natively the backward of that one is too, outside of a region."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(3, 64)
+        self.leave = nn.Linear(64, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.enter(x).float()
+        with torch.autocast(x.device.type, enabled=False):
+            return nn.functional.linear(x, self.leave.weight)
+
+
+def cast_step(device: str, inside: Callable[[int], bool], dtype: torch.dtype = torch.float16) -> Step:
+    """Forward in a region of half precision, and backward in a region where `inside` says so."""
+
+    def step(net: nn.Module, index: int) -> None:
+        with region(device):
+            loss = net(rows(5, index, device)).square().mean()
+        with region(device, dtype) if inside(index) else contextlib.nullcontext():
+            loss.backward()
+
+    return step
+
+
+# Without a GPU torch warns of each region for it, and has it cast nothing.
+cast = pytest.mark.filterwarnings("ignore:(CUDA is not available or|User provided device_type of 'cuda')")
+
+
+@cast
+@pytest.mark.parametrize(
+    ("inside", "recomputed"),
+    [(lambda _: True, 0), (lambda index: index > 2, 5), (lambda index: index == 4, 1), (lambda index: index < 4, 4)],
+    ids=["always", "from-the-third-step-on", "once", "no-longer"],
+)
+def test_backward_counts_with_the_region_it_is_called_in(
+    device: str, inside: Callable[[int], bool], recomputed: int
+) -> None:
+    report = both_on(device, Precise, cast_step(device, inside), 8)
+    (layout,) = report.layouts
+    assert (layout.recorded, layout.replayed, layout.recomputed) == (1, 7, recomputed)
+    assert report.retirements == ()
+    if device == "cuda":  # The region makes a difference.
+        one, other = (
+            steps_on(device, Precise, cast_step(device, lambda _, inside=inside: inside), 1, replay=False).states[0]
+            for inside in (True, False)
+        )
+        assert compare(one, other) is not None
+
+
+@cast
+def test_regions_that_differ_between_backwards_retire_in_the_end(device: str) -> None:
+    report = both_on(device, Precise, cast_step(device, lambda index: index > 1), 14)
+    assert [one.label for one in report.retirements] == [Label.GRADIENTS]
+    assert report.layouts[0].recomputed == 9
+
+
+@cast
+@pytest.mark.parametrize("late", [penalty, twice])
+def test_what_is_computed_natively_takes_the_region_of_its_backward(device: str, late: Step) -> None:
+    def step(net: nn.Module, index: int) -> None:
+        with region(device):
+            (plain if index < 3 else late)(net, rows(5, index, device).requires_grad_())
+
+    report = both_on(device, Precise, step)
+    assert (report.replayed, report.layouts[0].recomputed) == (3, 1)
