@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
 from graphreplay.capability import has_bfloat16
 from graphreplay.capture import Recorder
@@ -187,8 +188,8 @@ class NetworkReplay:
         turn = None if self._turn is None else self._turn()
         if turn is not None and not turn.spent:
             return "overlapping"
-        if recorder.is_capturing():
-            return "capturing"
+        if (cached := _weights_are_cached(self._wiring.modules)) or recorder.is_capturing():
+            return "weights-cached" if cached else "capturing"
         if not reclaim(self._wiring.parameters(), self._lent):
             return "gradients-held"
         self._lent.clear()
@@ -337,6 +338,12 @@ def _saving_is_hooked() -> bool:
             return False
     except RuntimeError:
         return True
+
+
+def _weights_are_cached(modules: list[nn.Module]) -> bool:
+    """Whether torch keeps what parametrizations compute, in `parametrize.cached()`, together with its graph. What
+    warm-up and capture put in there would be of no use to native forwards, and theirs none to a capture."""
+    return bool(parametrize._cache_enabled) and any(isinstance(one, parametrize.ParametrizationList) for one in modules)
 
 
 def _unpickled(kind: type[NetworkReplay], network: nn.Module, options: dict[str, Any]) -> NetworkReplay:

@@ -33,8 +33,8 @@ class LayoutReport:
             than recorded, again, or with create_graph=True.
         native: Forwards run native, by cause: `observed`, `overlapping` (another forward awaited its backward),
             `gradients-held` (somebody kept gradients in memory that a replay would overwrite), `capturing` (the caller
-            captures a graph of its own), `unused-hooked` (a weight that gets no gradient has hooks for it, which a
-            replay would call), or a retirement's label.
+            captures a graph of its own), `weights-cached` (in `parametrize.cached()`), `unused-hooked` (a weight that
+            gets no gradient has hooks for it, which a replay would call), or a retirement's label.
     """
 
     layout: str

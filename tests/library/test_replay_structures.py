@@ -3,6 +3,7 @@ containers of all kinds. A replay's outputs are built as the native ones."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
@@ -12,6 +13,8 @@ import pytest
 import torch
 from replay_cases import DEVICES, both_on, replay_of, rows, steps_on
 from torch import nn
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import weight_norm
 
 from graphreplay import Label
 from graphreplay.errors import UnrecordableError
@@ -395,6 +398,43 @@ def test_known_tensors_are_named_and_not_taken() -> None:
     again = rebuild(node, tensors, ["-", weight])
     assert again[0] is again[3] is weight
     assert again[1] is again[2] is other
+
+
+def parametrized() -> nn.Module:
+    return nn.Sequential(weight_norm(nn.Linear(3, 4)), nn.Tanh(), nn.Linear(4, 2))
+
+
+def unparametrized() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+@on_devices
+@pytest.mark.parametrize("whole", [True, False], ids=["step", "forward"])
+@pytest.mark.parametrize("since", [0, 3])
+@pytest.mark.parametrize(("make", "left"), [(parametrized, True), (unparametrized, False)])
+def test_weights_that_torch_caches_are_left_alone(
+    device: str, make: Callable[[], nn.Module], left: bool, since: int, whole: bool
+) -> None:
+    """Natively as long as the region lasts, also twice in one; replayed before, after and in between."""
+
+    def step(net: nn.Module, index: int) -> None:
+        with contextlib.ExitStack() as region:
+            if since <= index < since + 3:
+                region.enter_context(parametrize.cached())
+            outputs = [net(rows(5, index + 20 * part, device)) for part in range(1 + (since <= index < since + 3))]
+            loss = sum(output.square().mean() for output in outputs[-1:])
+            outputs.clear()
+            if not whole:
+                region.close()
+            loss.backward()
+
+    report = both_on(device, make, step, 9)
+    assert report.retirements == ()
+    causes = report.native_by_cause
+    assert causes["observed" if not left or since else "weights-cached"] > 0
+    assert causes.get("weights-cached", 0) == (6 if left else 0)
+    assert report.recorded == 1
+    assert report.replayed + sum(causes.values()) == 12
 
 
 def test_traces_of_both_runs_are_there() -> None:
