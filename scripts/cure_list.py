@@ -573,6 +573,30 @@ CURES = (
         cpu=(f"{STRUCTURES}::test_weights_that_torch_caches_are_left_alone",),
     ),
     Cure(
+        "a forward that fails by itself is not run again",
+        "offloading",
+        (Edit("network.py", "            if not is_refusal(error):\n                raise\n", ""),),
+        cpu=(f"{MEMORY}::test_network_that_fails_raises_its_own_error",),
+    ),
+    Cure(
+        "a forward is run again whose tensors cannot be kept elsewhere",
+        "offloading",
+        (
+            Edit(
+                "offload.py",
+                "places[-1] is _REFUSING or any(place in _OWN for place in places)",
+                "places[-1] is _REFUSING",
+            ),
+        ),
+        cpu=(f"{MEMORY}::test_pass_whose_activations_the_host_cannot_take_is_run_as_it_is",),
+    ),
+    Cure(
+        "a forward is run again that torch refuses beside hooks",
+        "offloading",
+        (Edit("offload.py", "places[-1] is _REFUSING or any(place in _OWN for place in places)", "False"),),
+        cpu=(f"{MEMORY}::test_network_that_bears_no_hooks_on_saved_tensors_fits_as_natively",),
+    ),
+    Cure(
         "bits are compared, not values",
         "NaN and -0.0",
         (

@@ -21,7 +21,7 @@ from graphreplay.gradients import Demand, GradientMemory, reclaim
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
 from graphreplay.ledger import Ledger
-from graphreplay.offload import offloaded
+from graphreplay.offload import is_refusal, offloaded
 from graphreplay.options import ReplayOptions
 from graphreplay.preservation import Preservation
 from graphreplay.recording import Recording, record
@@ -286,9 +286,11 @@ class NetworkReplay:
         try:
             with offloaded(recorder.device, [*self._wiring.tensors(), *tensors]):
                 return run()
-        except RuntimeError:
+        except RuntimeError as error:
+            if not is_refusal(error):
+                raise
             before.restore()
-        # Outside of the handler, which would hold what the first run had kept. What fails by itself fails here again.
+        # Outside of the handler, which would hold what the first run had kept.
         self._unsparing = True
         return run()
 
