@@ -45,6 +45,11 @@ class Preservation:
         if any(held._version != version for held, version, _ in self._weights):
             raise UnrecordableError(Label.STATE, "a weight is written in the forward")
 
+    def moved_buffers(self) -> list[torch.Tensor]:
+        """The buffers that the passes since then have given other values."""
+        moved = {id(held): held for _, _, held, copy in self._buffers if not torch.equal(copy, held.detach().cpu())}
+        return list(moved.values())
+
     def draws_on_device(self) -> bool:
         """Whether the passes since then drew random numbers on the GPU."""
         return not torch.equal(self._random, random_state(self._device))

@@ -23,6 +23,7 @@ from graphreplay.preservation import preserved
 from graphreplay.structure import Node, flatten, given_in, known, rebuild
 from graphreplay.wiring import Fingerprint, Wiring
 
+_NORMS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm")
 _HOOKS = attrgetter("_backward_hooks")
 _LATE_HOOKS = attrgetter("_post_accumulate_grad_hooks")
 
@@ -68,12 +69,13 @@ class Pass:
         stands = dict(zip(map(id, self._weights), self._aliases.values(), strict=True)) | self._copies
         return [*inputs, *(stands.get(id(tensor), tensor) for tensor in self._tensors)]
 
-    def over(self, weights: Sequence[torch.Tensor], copies: dict[int, torch.Tensor]) -> Pass:
-        """The same pass with other tensors in the places of the aliases, in the order of `Wiring.weights`, while
-        `copies` stand in the network for the buffers of those ids."""
+    def over(self, copies: dict[int, torch.Tensor], weights: Sequence[torch.Tensor] | None = None) -> Pass:
+        """The same pass while `copies` stand in the network for the buffers of those ids; with `weights`, in the order
+        of `Wiring.weights`, in the places of the aliases."""
         other = copy.copy(self)
-        other._aliases = dict(zip(self._aliases, weights, strict=True))
         other._copies = copies
+        if weights is not None:
+            other._aliases = dict(zip(self._aliases, weights, strict=True))
         return other
 
     def require_plain_returns(
@@ -143,6 +145,7 @@ class Recording:
         fingerprint: What of the network is baked in.
         demand: What its backward was recorded for.
         draws: Whether the forward draws random numbers.
+        moving: The buffers that the forward writes and may read.
     """
 
     device: torch.device
@@ -162,6 +165,7 @@ class Recording:
     fingerprint: Fingerprint
     demand: Demand
     draws: bool
+    moving: list[torch.Tensor]
 
     def __post_init__(self) -> None:
         self.wanted = [tensor.requires_grad for tensor in self.inputs]
@@ -273,6 +277,7 @@ def record(
                 with recorder.in_pool():
                     _warm_up(passes, static, incoming, demand.autocast, warmup)
             draws = before.draws_on_device()
+            moving = [held for held in before.moved_buffers() if id(held) not in _never_read(wiring)]
             recorder.settle()
             with recorder.on_stream():
                 captured = _capture(passes, recorder, static, incoming, demand.autocast)
@@ -281,11 +286,17 @@ def record(
         before.require_unchanged()
         if versions != [tensor._version for tensor in static]:
             raise UnrecordableError(Label.INPUT)
-        return _recording(wiring, recorder, passes, static, incoming, captured, demand, draws=draws)
+        return _recording(wiring, recorder, passes, static, incoming, captured, demand, draws=draws, moving=moving)
 
 
 def _static_input(tensor: torch.Tensor, form: TensorForm) -> torch.Tensor:
     return form.empty().copy_(tensor.detach()).requires_grad_(form.requires_grad)
+
+
+def _never_read(wiring: Wiring) -> set[int]:
+    """The ids of the buffers that torch's own norms write in training mode, where they read none."""
+    norms = (one for one in wiring.modules if type(one).__module__ in _NORMS)
+    return {id(held) for norm in norms for held in norm._buffers.values()}
 
 
 def _warm_up(
@@ -370,6 +381,7 @@ def _recording(
     demand: Demand,
     *,
     draws: bool,
+    moving: list[torch.Tensor],
 ) -> Recording:
     """Put it together. Call it when the autograd graph of the capture is gone: the uses of each buffer are counted."""
     forms = [TensorForm.of(output) for output in captured.outputs]
@@ -395,6 +407,7 @@ def _recording(
         fingerprint=wiring.fingerprint(),
         demand=demand,
         draws=draws,
+        moving=moving,
     )
 
 

@@ -13,7 +13,7 @@ from graphreplay.errors import ReplayError
 from graphreplay.gradients import Demand, autocast_in_force
 from graphreplay.layout import Layout
 from graphreplay.preservation import preserved, random_state, set_random_state
-from graphreplay.recording import Recording
+from graphreplay.recording import Pass, Recording
 from graphreplay.wiring import Wiring
 
 _VERSION = attrgetter("_version")
@@ -56,12 +56,14 @@ class Turn:
         self._given: list[tuple[torch.Tensor, int]] = []
         self._versions: list[int] = []
         self._inputs: list[torch.Tensor] | None = None
+        self._buffers: list[torch.Tensor] = []
 
     def replay(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Replay the forward with the call's `tensors`. Call it without gradients."""
         wanted = self.recording.wanted
         self._given = [(one, one._version) for one, want in zip(tensors, wanted, strict=True) if want]
         self.recording.turn = self.key
+        self._buffers = [held.clone() for held in self.recording.moving]
         return self.recording.replay_forward(tensors)
 
     def gradients(self, incoming: Sequence[torch.Tensor | None]) -> Gradients:
@@ -98,12 +100,24 @@ class Turn:
     def _recompute(self, incoming: Sequence[torch.Tensor | None]) -> Gradients:
         """Run forward and backward natively, because the loss hands back gradients of another form than recorded, or
         within another autocast region."""
-        passes, inputs = self.recording.passes, self.recording.inputs
+        inputs = self.recording.inputs
         with torch.enable_grad(), preserved(self.wiring, self.recording.device):
-            outputs = self._forward(passes.forward, inputs)
+            passes = self.recording.passes.over(self._buffer_copies())
+            outputs = self._forward(passes, inputs)
             return list(passes.backward(inputs, outputs, incoming, autocast_in_force()))
 
-    def _forward(self, run: Callable[..., Any], *tensors: Any) -> list[torch.Tensor]:
+    def _buffer_copies(self, everything: bool = False) -> dict[int, torch.Tensor]:
+        """Copies of buffers, put in their places inside of `preserved`: with the values that the forward has met."""
+        pairs = zip(self.recording.moving, self._buffers, strict=True)
+        copies = {id(held): before.clone() for held, before in pairs}
+        for store, key, held in self.wiring.buffers():
+            if everything and id(held) not in copies:
+                copies[id(held)] = held.clone()
+            if id(held) in copies:
+                store[key] = copies[id(held)]
+        return copies
+
+    def _forward(self, passes: Pass, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """This turn's forward once more, inside of `preserved`: in the mode and with the random numbers of then."""
         for module, training in zip(self.wiring.modules, self.layout.training, strict=True):
             if module.training is not training:
@@ -112,9 +126,9 @@ class Turn:
             set_random_state(self.random, self.recording.device)
         torch.clear_autocast_cache()
         with self.layout.autocast.region():
-            _, outputs = run(*tensors)
+            _, outputs = passes.forward(inputs)
         torch.clear_autocast_cache()
-        return outputs  # type: ignore[no-any-return]  # A pass gives a list.
+        return outputs
 
     def _through_native_graph(self, incoming: Sequence[torch.Tensor | None], again: bool) -> Gradients:
         """Run the forward natively over the real inputs and weights, and go through that graph as the running backward
@@ -183,11 +197,9 @@ class Turn:
             # Views, since hooks of the tensors themselves are called by the backward that leads here.
             inputs = [_view(one) if want else one for one, want in zip(self._inputs, recording.wanted, strict=True)]
             weights = list(map(_view, recording.weights))
-            # The graph outlives the block, whose end writes to the buffers.
-            copies = {id(held): held.clone() for _, _, held in self.wiring.buffers()}
-            for store, key, held in self.wiring.buffers():
-                store[key] = copies[id(held)]
-            outputs = self._forward(recording.passes.over(weights, copies).forward, inputs)
+            # Over copies of all, since the graph outlives the block, whose end writes to the buffers.
+            passes = recording.passes.over(self._buffer_copies(everything=True), weights)
+            outputs = self._forward(passes, inputs)
         return outputs, [one for one, want in zip(inputs, recording.wanted, strict=True) if want] + weights
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from replay_cases import DEVICES, both_on, replay_of, rows, steps_on
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from graphreplay import Label, NetworkReplay, ReplayError, Report
 from graphreplay.testing import compare
@@ -146,6 +147,39 @@ def test_dropout_is_the_same_in_a_further_backward(device: str) -> None:
         return nn.Sequential(nn.Linear(3, 64), nn.Dropout(chance), nn.Linear(64, 2))
 
     assert both_on(device, make, on(device, twice, 3)).replayed == 3
+
+
+class Reading(nn.Module):
+    """Reads a buffer that it has just written, which torch's own norms do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Linear(3, 4)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.enter(x)
+        self.mean.mul_(0.5).add_(x.detach().mean(0))
+        return x * self.mean.clone()
+
+
+def normed() -> nn.Module:
+    """Iterates on two buffers in each forward, and scales by what it has come to."""
+    return nn.Sequential(spectral_norm(nn.Linear(3, 4)), nn.Tanh())
+
+
+def varied(net: nn.Module, x: torch.Tensor) -> None:
+    """Its gradients are of another form than the plain step's."""
+    net(x).sum().backward()
+
+
+@pytest.mark.parametrize("late", [varied, twice, penalty])
+@pytest.mark.parametrize("make", [Reading, normed, network])
+def test_what_is_computed_natively_meets_the_buffers_of_its_forward(
+    device: str, make: Callable[[], nn.Module], late: Step
+) -> None:
+    report = both_on(device, make, on(device, late, 3))
+    assert report.layouts[0].recomputed == (3 if late is varied else 1)
 
 
 def kept_loss(device: str) -> tuple[nn.Module, torch.Tensor, NetworkReplay]:
