@@ -15,6 +15,9 @@ from graphreplay.layout import AutocastForm, Layout, TensorForm
 from graphreplay.recording import Recording
 from graphreplay.report import LayoutReport
 
+# Each costs a recording.
+_LESSONS = 2
+
 
 class Entry:
     """One layout's state. Either retired, or with a recording, or still being watched."""
@@ -30,6 +33,7 @@ class Entry:
         self.sightings = 0
         self.sighting: Sighting | None = None
         self._learned: Demand | None = None
+        self._lessons = 0
 
     @property
     def demand(self) -> Demand:
@@ -43,10 +47,11 @@ class Entry:
         loss's gradient of an output from the one that another output passes on to it.
 
         Returns:
-            Whether it was the first such lesson, behind which a new recording is made.
+            Whether a new recording is made of it. A second one is, for where the first replay was the odd one.
         """
-        if self._learned is not None:
+        if self._lessons == _LESSONS:
             return False
+        self._lessons += 1
         self._learned, self.recording = demand, None
         return True
 

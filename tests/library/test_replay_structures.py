@@ -160,8 +160,7 @@ def test_what_is_returned_and_used_in_several_places_runs_native(device: str, ma
 def test_no_hook_is_left_on_what_lives_on(device: str, make: type[Base]) -> None:
     """However many native forwards there were, with a backward or without, and after the end."""
     net, x = make().to(device), rows(5, 0, device).requires_grad_()
-    replay = replay_of(net, strict=True).attach()
-    replay.options.__dict__["sightings"] = 100
+    replay = replay_of(net, strict=True, sightings=100).attach()
     for seed in range(20):
         outputs = net(x)
         if seed % 2:
@@ -235,6 +234,32 @@ def test_output_that_gets_a_gradient_by_another_one_alone_is_no_demand(device: s
     (layout,) = report.layouts
     assert (layout.replayed, layout.recomputed, layout.recorded) == (13, 0 if plain else 1, 1 if plain else 2)
     assert report.retirements == ()
+
+
+@on_devices
+def test_odd_first_replay_is_no_lesson_for_good(device: str) -> None:
+    """The loss leaves an output out when the layout is replayed first, and never again."""
+
+    def step(net: nn.Module, index: int) -> None:
+        first, second, third = net(rows(5, index, device))
+        loss = first.square().mean() + second.square().mean()
+        (loss if index == 1 else loss + third.square().mean()).backward()
+
+    report = both_on(device, Chained, step, 14)
+    (layout,) = report.layouts
+    assert (layout.replayed, layout.recomputed, layout.recorded) == (13, 2, 3)
+    assert report.retirements == ()
+
+
+@on_devices
+def test_loss_that_never_settles_retires_its_layout(device: str) -> None:
+    def step(net: nn.Module, index: int) -> None:
+        outputs = net(rows(5, index, device))
+        sum(output.square().mean() for output in outputs[: 1 + index % 3]).backward()
+
+    report = both_on(device, Chained, step, 20)
+    assert [one.label for one in report.retirements] == [Label.GRADIENTS]
+    assert report.layouts[0].recorded == 3
 
 
 class Pair(Base):
