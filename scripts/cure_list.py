@@ -419,14 +419,20 @@ CURES = (
     Cure(
         "a second backward through the newest forward is computed natively",
         "retain_graph",
-        (Edit("replaying.py", "if again or torch.is_grad_enabled():", "if torch.is_grad_enabled():"),),
+        (Edit("replaying.py", "Service.AGAIN if again else beyond_replay(incoming)", "beyond_replay(incoming)"),),
         gpu=(f"{BACKWARDS}::test_dropout_is_the_same_in_a_further_backward",),
         cpu=(f"{BACKWARDS}::test_further_backward_that_comes_too_late_is_refused",),
     ),
     Cure(
         "create_graph=True behind a replayed forward gets its graph",
         "gradient penalties",
-        (Edit("replaying.py", "if again or torch.is_grad_enabled():", "if again:"),),
+        (
+            Edit(
+                "replaying.py",
+                "Service.AGAIN if again else beyond_replay(incoming)",
+                "Service.AGAIN if again else None",
+            ),
+        ),
         gpu=(f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[penalty-create_graph-cuda]",),
         cpu=(
             f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[penalty-create_graph-cpu]",
@@ -436,12 +442,25 @@ CURES = (
     Cure(
         "create_graph=True keeps a layout from being recorded",
         "gradient penalties",
-        (Edit("entry.py", "        self.differentiated |= torch.is_grad_enabled()\n", ""),),
+        (Edit("entry.py", "if service := beyond_replay([gradient]):", "if service := None:"),),
         gpu=(f"{BACKWARDS}::test_seen_from_the_start_such_a_layout_is_never_recorded[penalty-cuda]",),
         cpu=(
             f"{BACKWARDS}::test_seen_from_the_start_such_a_layout_is_never_recorded[penalty-cpu]",
             f"{BACKWARDS}::test_penalty_of_every_fourth_step_in_a_layout_of_its_own",
         ),
+    ),
+    Cure(
+        "batched gradients are not replayed",
+        "is_grads_batched",
+        (
+            Edit(
+                "replaying.py",
+                "return bool(functorch.is_legacy_batchedtensor(tensor) or functorch.is_functorch_wrapped_tensor(tensor))",
+                "return False",
+            ),
+        ),
+        gpu=(f"{BACKWARDS}::test_seen_from_the_start_such_a_layout_is_never_recorded[batched-cuda]",),
+        cpu=(f"{BACKWARDS}::test_begun_late_it_is_served_once_and_the_layout_retires[batched-is_grads_batched-cpu]",),
     ),
     Cure(
         "what is recomputed calls no hooks of its own",

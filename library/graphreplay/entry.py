@@ -13,6 +13,7 @@ from graphreplay.gradients import Demand, autocast_in_force
 from graphreplay.labels import Label
 from graphreplay.layout import AutocastForm, Layout, TensorForm
 from graphreplay.recording import Recording
+from graphreplay.replaying import beyond_replay
 from graphreplay.report import LayoutReport
 
 # Each costs a recording.
@@ -61,9 +62,9 @@ class Entry:
         return self.sighting is not None and len(self.sighting.tasks) > 1
 
     @property
-    def differentiated(self) -> bool:
-        """Whether the backward of the last native pass was to be differentiated in its turn."""
-        return self.sighting is not None and self.sighting.differentiated
+    def beyond_replay(self) -> str:
+        """What the backward of the last native pass asked for that no replay gives; empty for none."""
+        return "" if self.sighting is None else self.sighting.beyond_replay
 
     def report(self) -> LayoutReport:
         """The counts so far."""
@@ -108,7 +109,7 @@ class Sighting:
         through it, and has a life and gradients beyond it."""
         self.forms: list[TensorForm | None] = [None] * len(outputs)
         self.tasks: set[int] = set()
-        self.differentiated = False
+        self.beyond_replay = ""
         self._autocast: AutocastForm | None = None
         self._key = object()
         self._entry = entry
@@ -134,7 +135,8 @@ class Sighting:
             self._entry.sightings += 1
             self._entry.sighting = self
         self.tasks.add(self._backwards.note(self._key))
-        # In force in a backward with create_graph=True alone.
-        self.differentiated |= torch.is_grad_enabled()
+        if service := beyond_replay([gradient]):
+            self.beyond_replay = service.value
+            return
         self._autocast = autocast_in_force()
         self.forms[index] = TensorForm.of(gradient)

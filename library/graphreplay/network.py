@@ -232,8 +232,8 @@ class NetworkReplay:
         """
         if entry.recorded >= _MOVES:
             raise UnrecordableError(Label.MOVED, f"recorded {entry.recorded} times")
-        if entry.differentiated:
-            raise UnrecordableError(Label.BACKWARDS, Service.DIFFERENTIATED.value)
+        if entry.beyond_replay:
+            raise UnrecordableError(Label.BACKWARDS, entry.beyond_replay)
         if entry.several_backwards:
             raise UnrecordableError(Label.BACKWARDS)
         if any(form.device != device for form in entry.layout.tensors):

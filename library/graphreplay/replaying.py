@@ -32,7 +32,22 @@ class Service(Enum):
     RECOMPUTED = "recomputed"
     # create_graph=True: what the backward computes is to be differentiated in its turn.
     DIFFERENTIATED = "create_graph=True asks for gradients that can be differentiated again"
+    # is_grads_batched=True: many backwards in one, under vmap.
+    BATCHED = "is_grads_batched=True asks for many backwards in one"
     AGAIN = "a replayed forward was gone through again"
+
+
+def beyond_replay(incoming: Sequence[torch.Tensor | None]) -> Service | None:
+    """How the running backward is served if no replay can serve it, by the `incoming` gradients."""
+    if torch.is_grad_enabled():  # In a backward with create_graph=True alone.
+        return Service.DIFFERENTIATED
+    return Service.BATCHED if any(one is not None and _is_batched(one) for one in incoming) else None
+
+
+def _is_batched(tensor: torch.Tensor) -> bool:
+    """Whether it stands for many: is_grads_batched=True makes tensors of an older kind than `torch.func.vmap`."""
+    functorch = torch._C._functorch
+    return bool(functorch.is_legacy_batchedtensor(tensor) or functorch.is_functorch_wrapped_tensor(tensor))
 
 
 class Turn:
@@ -77,8 +92,9 @@ class Turn:
             self._prepare_for_more()
         if all(gradient is None for gradient in incoming):
             return [None] * len(self.recording.gradients)
-        if again or torch.is_grad_enabled():
-            return self._through_native_graph(incoming, again)
+        service = Service.AGAIN if again else beyond_replay(incoming)
+        if service is not None:
+            return self._through_native_graph(incoming, service)
         demand = Demand.of(incoming)
         fits = demand == self.recording.demand
         self.on_backward(self, Service.REPLAYED if fits else Service.RECOMPUTED, demand)
@@ -130,12 +146,12 @@ class Turn:
         torch.clear_autocast_cache()
         return outputs
 
-    def _through_native_graph(self, incoming: Sequence[torch.Tensor | None], again: bool) -> Gradients:
+    def _through_native_graph(self, incoming: Sequence[torch.Tensor | None], service: Service) -> Gradients:
         """Run the forward natively over the real inputs and weights, and go through that graph as the running backward
         asks for: so that its gradients can be differentiated again, or not."""
-        if again:
+        if service is Service.AGAIN:
             self._require_unchanged()
-        self.on_backward(self, Service.AGAIN if again else Service.DIFFERENTIATED, Demand.of(incoming))
+        self.on_backward(self, service, self.recording.demand)
         outputs, targets = self._native_graph()
         pairs = zip(outputs, incoming, strict=True)
         roots, given = zip(*((output, one) for output, one in pairs if one is not None), strict=True)

@@ -53,6 +53,14 @@ def adaptive(net: nn.Module, x: torch.Tensor) -> None:
     (loss * gradient.norm().detach()).backward()
 
 
+def batched(net: nn.Module, x: torch.Tensor) -> None:
+    """A Jacobian by many backwards in one, and a plain one."""
+    output = net(x)
+    every = torch.eye(output.numel(), device=x.device).view(-1, *output.shape)
+    (rows_of,) = torch.autograd.grad(output, x, every, is_grads_batched=True, retain_graph=True)
+    (output.square().mean() * rows_of.norm().detach()).backward()
+
+
 def twice(net: nn.Module, x: torch.Tensor) -> None:
     loss = net(x).square().mean()
     loss.backward(retain_graph=True)
@@ -81,13 +89,20 @@ def require_retired(report: Report, replayed: int, words: str) -> None:
     assert report.replayed == replayed
 
 
-EXACT = [(penalty, "create_graph"), (adaptive, "again"), (twice, "again"), (thrice_in_evaluation, "again")]
+EXACT = [
+    (penalty, "create_graph"),
+    (batched, "is_grads_batched"),
+    (adaptive, "again"),
+    (twice, "again"),
+    (thrice_in_evaluation, "again"),
+]
 
 
-@pytest.mark.parametrize("late", [penalty, joint_penalty, weight_penalty, adaptive, twice])
+@pytest.mark.parametrize("late", [penalty, joint_penalty, weight_penalty, batched, adaptive, twice])
 def test_seen_from_the_start_such_a_layout_is_never_recorded(device: str, late: Step) -> None:
     report = both_on(device, network, on(device, late, 0))
-    require_retired(report, 0, "" if late in (adaptive, twice) else "create_graph")
+    words = {batched: "is_grads_batched", adaptive: "", twice: ""}
+    require_retired(report, 0, words.get(late, "create_graph"))
     assert report.layouts[0].native == {"observed": 1, "several-backwards": 5}
 
 
