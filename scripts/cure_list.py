@@ -455,8 +455,8 @@ CURES = (
         (
             Edit(
                 "replaying.py",
-                "return bool(functorch.is_legacy_batchedtensor(tensor) or functorch.is_functorch_wrapped_tensor(tensor))",
-                "return False",
+                "functorch.is_legacy_batchedtensor(tensor) or functorch.is_functorch_wrapped_tensor(tensor)",
+                "False",
             ),
         ),
         gpu=(f"{BACKWARDS}::test_seen_from_the_start_such_a_layout_is_never_recorded[batched-cuda]",),
