@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from graphreplay.layout import TensorForm
-
-# By position of the output: the form of its gradient. An output that the loss does not use has None; weights that only
-# such outputs need receive no gradient natively, and zeros would move momentum and weight decay.
-Demand = tuple[TensorForm | None, ...]
+from graphreplay.layout import AutocastForm, TensorForm
 
 
-def demand_of(gradients: Sequence[torch.Tensor | None]) -> Demand:
-    """The forms of one backward's incoming gradients. The kernels of a backward are chosen by them."""
-    return tuple(None if gradient is None else TensorForm.of(gradient) for gradient in gradients)
+class Demand(NamedTuple):
+    """What a backward's kernels are chosen by, beside the forward.
+
+    Attributes:
+        forms: By position of the output: the form of its gradient. An output that the loss does not use has None;
+            weights that only such outputs need receive no gradient natively, and zeros would move momentum and weight
+            decay.
+        autocast: What is in force while backward runs; None outside of all regions.
+    """
+
+    forms: tuple[TensorForm | None, ...]
+    autocast: AutocastForm | None
+
+    @classmethod
+    def of(cls, gradients: Sequence[torch.Tensor | None]) -> Demand:
+        """What the running backward asks for with the incoming `gradients`."""
+        forms = tuple(None if gradient is None else TensorForm.of(gradient) for gradient in gradients)
+        return cls(forms, autocast_in_force())
+
+
+def autocast_in_force() -> AutocastForm | None:
+    """The settings of the thread that asks: of a hook's or a node's own in a backward, as its kernels meet them."""
+    return AutocastForm.current() if torch.is_autocast_enabled("cuda") else None
 
 
 class StaticGradient:

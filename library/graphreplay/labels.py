@@ -41,7 +41,7 @@ _REASONS = {
     Label.RANDOM: "the forward draws random numbers on the host, which a replay would not draw again",
     Label.INPUT: "the forward writes into its input, and a replay would write into its own copy",
     Label.MOVED: "weights or buffers keep moving, or attributes of modules changing, so every recording goes stale",
-    Label.GRADIENTS: "the gradients of the outputs keep coming in another form than the recorded one",
-    Label.BACKWARDS: "backward runs through one forward more than once, and a replay's activations serve one",
+    Label.GRADIENTS: "the gradients of the outputs keep coming in another form or autocast region than recorded",
+    Label.BACKWARDS: "a forward gets several backwards or one with create_graph=True; a replay serves a plain one",
     Label.OVERLAPPING: "several forwards share one backward, and replayed gradients would be summed in another order",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
@@ -14,23 +14,24 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
+from torch.nn.utils import parametrize
 
 from graphreplay.capability import has_bfloat16
 from graphreplay.capture import Recorder
 from graphreplay.entry import Backwards, Entry, Sighting
 from graphreplay.errors import OptionError, UnrecordableError
-from graphreplay.gradients import GradientMemory, reclaim
+from graphreplay.gradients import Demand, GradientMemory, reclaim
 from graphreplay.labels import Label
 from graphreplay.layout import Layout
 from graphreplay.ledger import Ledger, Moves
-from graphreplay.offload import offloaded
+from graphreplay.offload import is_refusal, offloaded
 from graphreplay.options import ReplayOptions
 from graphreplay.preservation import Preservation
 from graphreplay.recording import Recording, record
-from graphreplay.replaying import Replay, Turn
+from graphreplay.replaying import Replay, Service, Turn
 from graphreplay.report import Report
 from graphreplay.route import Route
-from graphreplay.structure import flatten, rebuild
+from graphreplay.structure import flatten, known, rebuild
 from graphreplay.wiring import Wiring
 
 # Recomputing costs a forward more than native. A few odd batches are worth it, a habit is not.
@@ -106,6 +107,7 @@ class NetworkReplay:
         """
         self.detach()
         self._discard()
+        self._backwards.forget()
 
     def _discard(self) -> None:
         if self._recorder is not None:
@@ -166,7 +168,8 @@ class NetworkReplay:
             return self._replay(entry, served, tensors)
         spare = served == "observed" and recorder.holds_memory and self.options.offload and not self._unsparing
         entry.native[served] += 1
-        result, wanted = self._watched(entry, partial(self._spared, recorder, tensors, run) if spare else run)
+        run = partial(self._spared, recorder, tensors, run) if spare else run
+        result, wanted = self._watched(entry, run, tensors)
         if not wanted:
             _recount(entry.native, served, _NO_GRADIENTS)
         return result
@@ -209,8 +212,8 @@ class NetworkReplay:
         turn = None if self._turn is None else self._turn()
         if turn is not None and not turn.spent:
             return "overlapping"
-        if recorder.is_capturing():
-            return "capturing"
+        if (cached := _weights_are_cached(self._wiring.modules)) or recorder.is_capturing():
+            return "weights-cached" if cached else "capturing"
         if not reclaim(self._wiring.parameters(), self._lent):
             return "gradients-held"
         self._lent.clear()
@@ -255,6 +258,8 @@ class NetworkReplay:
             UnrecordableError: With the reason.
         """
         self._moves.require_rest(entry)
+        if entry.beyond_replay:
+            raise UnrecordableError(Label.BACKWARDS, entry.beyond_replay)
         if entry.several_backwards:
             raise UnrecordableError(Label.BACKWARDS)
         if any(form.device != device for form in entry.layout.tensors):
@@ -275,16 +280,24 @@ class NetworkReplay:
         self._turn = weakref.ref(turn)
         outputs = Replay.apply(turn, len(tensors), *tensors, *recording.weights)
         entry.replayed += 1
-        return rebuild(recording.node, outputs)
+        return rebuild(recording.node, outputs, [*tensors, *recording.tensors])
 
-    def _note_backward(self, entry: Entry, turn: Turn, fits: bool) -> None:
-        """Take down a backward that reached a replayed forward, and whether the recorded one serves it."""
+    def _note_backward(self, entry: Entry, turn: Turn, service: Service, demand: Demand) -> None:
+        """Take down a backward that reached a replayed forward, how it is served, and what it was given."""
         self._backwards.note(turn.key)
-        if fits:
+        if service is Service.REPLAYED:
             self._lent.add(turn.recording.memory)
+            turn.recording.served = True
             return
         entry.recomputed += 1
-        if entry.recomputed > _RECOMPUTES and entry.retired is None:
+        if entry.retired is not None:
+            return
+        fresh = service is Service.RECOMPUTED and entry.recording is turn.recording and not turn.recording.served
+        if fresh and entry.learn(demand):
+            return
+        if service is not Service.RECOMPUTED:
+            self._ledger.retire(entry, Label.BACKWARDS, f"{Label.BACKWARDS.reason}: {service.value}")
+        elif entry.recomputed > _RECOMPUTES:
             self._ledger.retire(entry, Label.GRADIENTS, f"{Label.GRADIENTS.reason}: {entry.recomputed} times")
 
     def _retire_overlapping(self) -> None:
@@ -301,31 +314,36 @@ class NetworkReplay:
         try:
             with offloaded(recorder.device, [*self._wiring.tensors(), *tensors]):
                 return run()
-        except RuntimeError:
+        except RuntimeError as error:
+            if not is_refusal(error):
+                raise
             before.restore()
-        # Outside of the handler, which would hold what the first run had kept. What fails by itself fails here again.
+        # Outside of the handler, which would hold what the first run had kept.
         self._unsparing = True
         return run()
 
-    def _watched(self, entry: Entry | None, run: Callable[[], Any]) -> tuple[Any, bool]:
+    def _watched(
+        self, entry: Entry | None, run: Callable[[], Any], tensors: Sequence[torch.Tensor] = ()
+    ) -> tuple[Any, bool]:
         """Run a native forward, and watch it to learn what its backward asks for, and which forwards share one.
 
         Returns:
             Its result, and False where the outputs are known and none of them requires a gradient.
         """
+        begin = torch.autograd._get_sequence_nr()
         result = run()
         if self._recorder is None or self._final is not None or not torch.is_grad_enabled():
             return result, True
         outputs: list[torch.Tensor] = []
         try:
-            flatten(result, outputs)
+            flatten(result, outputs, known([*tensors, *self._wiring.tensors()]))
         except UnrecordableError as refusal:
             if entry is not None and entry.retired is None:
                 self._ledger.retire(entry, refusal.label, str(refusal), refusal)
             return result, True
         if not any(output.requires_grad for output in outputs):
             return result, False
-        Sighting(entry, outputs, self._backwards)
+        Sighting(entry, outputs, self._backwards, begin)
         return result, True
 
 
@@ -368,6 +386,12 @@ def _saving_is_hooked() -> bool:
             return False
     except RuntimeError:
         return True
+
+
+def _weights_are_cached(modules: list[nn.Module]) -> bool:
+    """Whether torch keeps what parametrizations compute, in `parametrize.cached()`, together with its graph. What
+    warm-up and capture put in there would be of no use to native forwards, and theirs none to a capture."""
+    return bool(parametrize._cache_enabled) and any(isinstance(one, parametrize.ParametrizationList) for one in modules)
 
 
 def _unpickled(kind: type[NetworkReplay], network: nn.Module, options: dict[str, Any]) -> NetworkReplay:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import traceback
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -39,6 +41,18 @@ def offloaded(device: torch.device, kept: Iterable[torch.Tensor]) -> AbstractCon
     return torch.autograd.graph.saved_tensors_hooks(functools.partial(_pack, device, stay), _unpack)
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether a forward in `offloaded` failed because of it: torch would not have hooks in force there, or a hook could
+    not take what it was given. A region that refuses hooks has a message of its own, so it is told by its place."""
+    found: BaseException | None = error
+    while found is not None:
+        places = [frame.f_code for frame, _ in traceback.walk_tb(found.__traceback__)]
+        if places and (places[-1] is _REFUSING or any(place in _OWN for place in places)):
+            return True
+        found = found.__cause__ or found.__context__
+    return False
+
+
 def _pack(device: torch.device, stay: frozenset[int], tensor: torch.Tensor) -> torch.Tensor | _Packed:
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.device != device:
         return tensor
@@ -60,3 +74,7 @@ def _unpack(saved: torch.Tensor | _Packed) -> torch.Tensor:
     memory = saved.span.new_empty(saved.shift + len(saved.span), device=saved.device)
     memory[saved.shift :].copy_(saved.span)
     return memory.as_strided(saved.shape, saved.stride, saved.shift)
+
+
+_OWN = (_pack.__code__, _unpack.__code__)
+_REFUSING = inspect.unwrap(torch.autograd.graph.disable_saved_tensors_hooks).__code__

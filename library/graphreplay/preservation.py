@@ -57,6 +57,11 @@ class Preservation:
         if any(weight.moved() or weight.written() or weight.differ() for weight in self._weights):
             raise UnrecordableError(Label.STATE, "a weight is written in the forward")
 
+    def moved_buffers(self) -> list[torch.Tensor]:
+        """The buffers that the passes since then have given other values."""
+        moved = (values.held for _, _, values in self._buffers if values.differ())
+        return list({id(held): held for held in moved}.values())
+
     def draws_on_device(self) -> bool:
         """Whether the passes since then drew random numbers on the GPU."""
         return not torch.equal(self._random, random_state(self._device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +19,12 @@ from graphreplay.capture import Graph, Recorder, quiet_collector
 from graphreplay.errors import UnrecordableError
 from graphreplay.gradients import Demand, GradientMemory, StaticGradient
 from graphreplay.labels import Label
-from graphreplay.layout import Layout, TensorForm
+from graphreplay.layout import AutocastForm, Layout, TensorForm
 from graphreplay.preservation import preserved
-from graphreplay.structure import Node, flatten, rebuild
+from graphreplay.structure import Node, flatten, given_in, known, rebuild
 from graphreplay.wiring import Fingerprint, Wiring
 
+_NORMS = ("torch.nn.modules.batchnorm", "torch.nn.modules.instancenorm")
 _HOOKS = attrgetter("_backward_hooks")
 _LATE_HOOKS = attrgetter("_post_accumulate_grad_hooks")
 
@@ -39,13 +41,14 @@ class Pass:
         self._layout = layout
         self._weights = [weight for _, weight in wiring.weights()]
         self._aliases = [weight.detach().requires_grad_() for weight in self._weights]
-        alias_of = dict(zip(map(id, self._weights), self._aliases, strict=True))
-        self._places = [
-            (store, key, held, alias_of[id(held)]) for store, key, held in wiring.places() if id(held) in alias_of
-        ]
+        self._tensors = wiring.tensors()
+        self._copies: dict[int, torch.Tensor] = {}
+        wanting = set(map(id, self._weights))
+        self._places = [place for place in wiring.places() if id(place[2]) in wanting]
 
     def forward(self, inputs: Sequence[torch.Tensor]) -> tuple[Node, list[torch.Tensor]]:
-        """Call the network; its outputs, taken apart.
+        """Call the network; its outputs, taken apart. Inputs, weights and buffers among them are named by their place
+        in `(*inputs, *Wiring.tensors())`: they have a gradient of their own.
 
         Raises:
             UnrecordableError: The forward replaced a weight.
@@ -53,8 +56,26 @@ class Pass:
         args, kwargs = rebuild(self._layout.inputs, inputs)
         outputs: list[torch.Tensor] = []
         with self._aliased():
-            node = flatten(self._native(*args, **kwargs), outputs)
+            node = flatten(self._native(*args, **kwargs), outputs, known(self._given(inputs)))
         return node, outputs
+
+    def _stands(self) -> dict[int, torch.Tensor]:
+        """What stands for each weight that wants a gradient, by its id."""
+        return dict(zip(map(id, self._weights), self._aliases, strict=True))
+
+    def _given(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What stands for the inputs, weights and buffers."""
+        stands = self._stands() | self._copies
+        return [*inputs, *(stands.get(id(tensor), tensor) for tensor in self._tensors)]
+
+    def over(self, copies: dict[int, torch.Tensor], weights: Sequence[torch.Tensor] | None = None) -> Pass:
+        """The same pass while `copies` stand in the network for the buffers of those ids; with `weights`, in the order
+        of `Wiring.weights`, in the places of the aliases."""
+        other = copy.copy(self)
+        other._copies = copies
+        if weights is not None:
+            other._aliases = list(weights)
+        return other
 
     @contextmanager
     def _aliased(self) -> Iterator[None]:
@@ -63,32 +84,42 @@ class Pass:
         `torch.func.functional_call` goes by names: where a module has two, it takes an alias for the weight that it has
         to put back at the end.
         """
-        for store, key, _, alias in self._places:
-            store[key] = alias
+        stands = self._stands()
+        for store, key, weight in self._places:
+            store[key] = stands[id(weight)]
         try:
             yield
-            replaced = [key for store, key, _, own in self._places if key not in store or store[key] is not own]
+            replaced = [
+                key for store, key, weight in self._places if key not in store or store[key] is not stands[id(weight)]
+            ]
         finally:
-            for store, key, weight, _ in self._places:
+            for store, key, weight in self._places:
                 store[key] = weight
         if replaced:
             raise UnrecordableError(Label.STATE, f"weight {replaced[0]} is replaced in the forward")
 
-    def require_known_leaves(self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
-        """Refuse outputs whose gradient goes on to something that is neither a weight nor an input: a weight in a list
-        or a closure, or a tensor that was computed before the forward. A replay would give it none.
+    def require_known_leaves(self, node: Node, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> None:
+        """Refuse outputs whose gradients a replay would not bring where they belong, or not in native's order.
 
         Raises:
-            UnrecordableError: With the shape of the first such tensor.
+            UnrecordableError: A gradient goes on to something that is neither a weight nor an input: a weight in a list
+                or a closure, or a tensor that was computed before the forward. Or the forward returns an input or a
+                weight and uses it in several places as well: natively all its gradients are summed one after the
+                other, and those of the network would come to it as one sum.
         """
-        known = set(map(id, self.targets(inputs)))
-        strange = next((leaf for leaf in _leaves(outputs) if id(leaf) not in known), None)
-        if strange is not None:
-            shape = "x".join(map(str, strange.shape))
+        uses, leaves = _uses(outputs)
+        strange = leaves.keys() - set(map(id, self.targets(inputs)))
+        if strange:
+            shape = "x".join(map(str, leaves[strange.pop()].shape))
             raise UnrecordableError(
                 Label.CAPTURE,
-                f"a gradient goes to a tensor ({shape}) that is neither a weight of the network's modules nor an input; "
-                "make it an nn.Parameter of a module inside, or pass it as an argument",
+                f"a gradient goes to a tensor ({shape}) that is neither a weight of the network's modules nor an "
+                "input; make it an nn.Parameter of a module inside, or pass it as an argument",
+            )
+        given = self._given(inputs)
+        if any(uses[id(given[index])] > 1 for index in given_in(node)):
+            raise UnrecordableError(
+                Label.STRUCTURE, "an output is an input or a weight that the forward also uses in several places"
             )
 
     def require_unmoved(self) -> None:
@@ -106,15 +137,20 @@ class Pass:
         return [tensor for tensor in inputs if tensor.requires_grad] + self._aliases
 
     def backward(
-        self, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor | None]
+        self,
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor | None],
+        autocast: AutocastForm | None,
     ) -> tuple[torch.Tensor | None, ...]:
         """Gradients of `targets`; None for what the given outputs do not depend on.
 
-        Without autocast, as natively: Lightning and torch's own guide call backward outside of the region.
+        `autocast` is what the caller's own backward runs under: none in torch's own guide and in Lightning's automatic
+        optimization, that of the forward in its manual one.
         """
         used = [(output, gradient) for output, gradient in zip(outputs, gradients, strict=True) if gradient is not None]
         roots, given = zip(*used, strict=True)
-        with torch.autocast("cuda", enabled=False):
+        with torch.autocast("cuda", enabled=False) if autocast is None else autocast.region():
             return torch.autograd.grad(roots, self.targets(inputs), given, allow_unused=True)
 
 
@@ -142,10 +178,12 @@ class Recording:
         passes: The network, to run it natively where the recorded backward does not serve.
         graphs: Forward and backward.
         weights: The weights that want a gradient.
+        tensors: All weights and buffers, which `node` may name.
         memory: The buffers of `gradients` that are not copied.
         fingerprint: What of the network is baked in.
-        demand: The forms of the gradients of the outputs.
+        demand: What its backward was recorded for.
         draws: Whether the forward draws random numbers.
+        moving: The buffers that the forward writes and may read.
     """
 
     device: torch.device
@@ -160,16 +198,22 @@ class Recording:
     passes: Pass
     graphs: tuple[Graph, Graph]
     weights: list[nn.Parameter]
+    tensors: list[torch.Tensor]
     memory: GradientMemory
     fingerprint: Fingerprint
     demand: Demand
     draws: bool
+    moving: list[torch.Tensor]
 
     def __post_init__(self) -> None:
         self.wanted = [tensor.requires_grad for tensor in self.inputs]
         self._dense = [form.is_dense() for form in self.forms]
         given = self.gradients[len(self.gradients) - len(self.weights) :]
         self._unused = [weight for weight, gradient in zip(self.weights, given, strict=True) if gradient is None]
+        # Of the turn whose values `inputs` hold.
+        self.turn: object = None
+        # Whether a backward was replayed.
+        self.served = False
         self._handles = -1
         self._hooked = False
         self._hooked_in_vain = False
@@ -250,7 +294,7 @@ def record(
         native: Its own forward.
         recorder: Stream and pool.
         layout: The call's layout.
-        demand: Which outputs receive gradients, and in which form.
+        demand: What the backward is recorded for.
         inputs: The call's tensors; their values are used for the warm-up.
         warmup: How many passes to run before the capture.
 
@@ -268,13 +312,14 @@ def record(
             # Before the warm-up too: what native passes have left in the cache of another stream is of no use to it.
             recorder.settle()
             with recorder.on_stream():
-                incoming = [None if form is None else StaticGradient(form) for form in demand]
+                incoming = [None if form is None else StaticGradient(form) for form in demand.forms]
                 with recorder.in_pool():
-                    _warm_up(passes, static, incoming, warmup)
+                    _warm_up(passes, static, incoming, demand.autocast, warmup)
             draws = before.draws_on_device()
+            moving = [held for held in before.moved_buffers() if id(held) not in _never_read(wiring)]
             recorder.settle()
             with recorder.on_stream():
-                captured = _capture(passes, recorder, static, incoming)
+                captured = _capture(passes, recorder, static, incoming, demand.autocast)
         finally:
             torch.clear_autocast_cache()
         before.require_unchanged()
@@ -284,44 +329,57 @@ def record(
         # Nobody counts what is written through `input.data`.
         if not all(map(same_bits, static, inputs)):
             raise UnrecordableError(Label.INPUT)
-        return _recording(wiring, recorder, passes, static, incoming, captured, demand, draws=draws)
+        return _recording(wiring, recorder, passes, static, incoming, captured, demand, draws=draws, moving=moving)
 
 
 def _static_input(tensor: torch.Tensor, form: TensorForm) -> torch.Tensor:
     return form.empty().copy_(tensor.detach()).requires_grad_(form.requires_grad)
 
 
+def _never_read(wiring: Wiring) -> set[int]:
+    """The ids of the buffers that torch's own norms write in training mode, where they read none."""
+    norms = (one for one in wiring.modules if type(one).__module__ in _NORMS)
+    return {id(held) for norm in norms for held in norm._buffers.values()}
+
+
 def _warm_up(
-    passes: Pass, inputs: Sequence[torch.Tensor], incoming: Sequence[StaticGradient | None], count: int
+    passes: Pass,
+    inputs: Sequence[torch.Tensor],
+    incoming: Sequence[StaticGradient | None],
+    autocast: AutocastForm | None,
+    count: int,
 ) -> None:
     """Run the passes, each forward and backward.
 
     Raises:
-        UnrecordableError: A gradient goes where a replay would not bring it.
+        UnrecordableError: A replay would not bring the gradients where they belong.
     """
     for turn in range(count):
-        _, outputs = passes.forward(inputs)
+        node, outputs = passes.forward(inputs)
         if turn == 0:
-            passes.require_known_leaves(inputs, outputs)
-        passes.backward(inputs, outputs, _tensors(incoming))
+            passes.require_known_leaves(node, inputs, outputs)
+        passes.backward(inputs, outputs, _tensors(incoming), autocast)
         del outputs
         torch.clear_autocast_cache()
 
 
-def _leaves(outputs: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """What the gradients of the outputs go to in the end."""
-    yield from (output for output in outputs if output.requires_grad and output.grad_fn is None)
+def _uses(outputs: Sequence[torch.Tensor]) -> tuple[Counter[int], dict[int, torch.Tensor]]:
+    """How many gradients the backward from the outputs gives to each leaf, by the leaf's id, and the leaves."""
+    leaves = {id(output): output for output in outputs if output.requires_grad and output.grad_fn is None}
+    uses: Counter[int] = Counter()
     left = [output.grad_fn for output in outputs]
     seen = {None}
     while left:
         node = left.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        # Only the node that accumulates a leaf's gradient has one.
-        if hasattr(node, "variable"):
-            yield node.variable
-        left.extend(following for following, _ in node.next_functions)
+        if node not in seen:
+            seen.add(node)
+            following = [one for one, _ in node.next_functions]
+            # Only the node that accumulates a leaf's gradient has one.
+            reached = [one.variable for one in following if hasattr(one, "variable")]
+            uses.update(map(id, reached))
+            leaves |= {id(leaf): leaf for leaf in reached}
+            left.extend(following)
+    return uses, leaves
 
 
 def _tensors(incoming: Sequence[StaticGradient | None]) -> list[torch.Tensor | None]:
@@ -339,7 +397,11 @@ class _Captured(NamedTuple):
 
 
 def _capture(
-    passes: Pass, recorder: Recorder, inputs: list[torch.Tensor], incoming: list[StaticGradient | None]
+    passes: Pass,
+    recorder: Recorder,
+    inputs: list[torch.Tensor],
+    incoming: list[StaticGradient | None],
+    autocast: AutocastForm | None,
 ) -> _Captured:
     """Capture forward and backward. The autograd graph between them is dropped, so that later captures in the pool
     reuse the memory of its activations; that is safe because only one forward at a time awaits its backward."""
@@ -350,7 +412,7 @@ def _capture(
         return node, outputs
 
     def run_backward() -> tuple[torch.Tensor | None, ...]:
-        return passes.backward(inputs, outputs, _tensors(incoming))
+        return passes.backward(inputs, outputs, _tensors(incoming), autocast)
 
     forward, (node, _) = recorder.capture(run_forward)
     torch.clear_autocast_cache()
@@ -370,6 +432,7 @@ def _recording(
     demand: Demand,
     *,
     draws: bool,
+    moving: list[torch.Tensor],
 ) -> Recording:
     """Put it together. Call it when the autograd graph of the capture is gone: the uses of each buffer are counted."""
     forms = [TensorForm.of(output) for output in captured.outputs]
@@ -390,10 +453,12 @@ def _recording(
         passes=passes,
         graphs=captured.graphs,
         weights=[weight for _, weight in wiring.weights()],
+        tensors=wiring.tensors(),
         memory=GradientMemory(lent),
         fingerprint=wiring.fingerprint(),
         demand=demand,
         draws=draws,
+        moving=moving,
     )
 
 

@@ -29,11 +29,13 @@ class LayoutReport:
         layout: Shapes, dtypes and autocast settings, for reading.
         recorded: Recordings made; more than one when weights moved to new addresses.
         replayed: Forwards replayed, those with `recomputed` backwards included.
-        recomputed: Backwards run natively behind a replayed forward, since the loss gave gradients of another form.
+        recomputed: Backwards run natively behind a replayed forward: they came in another form or autocast region
+            than recorded, again, or with create_graph=True.
         native: Forwards run native, by cause: `observed`, `no-gradients` (no output required one), `overlapping`
             (another forward awaited its backward), `gradients-held` (somebody kept gradients in memory that a replay
-            would overwrite), `capturing` (the caller captures a graph of its own), `unused-hooked` (a weight that gets
-            no gradient has hooks for it, which a replay would call), or a retirement's label.
+            would overwrite), `capturing` (the caller captures a graph of its own), `weights-cached` (in
+            `parametrize.cached()`), `unused-hooked` (a weight that gets no gradient has hooks for it, which a replay
+            would call), or a retirement's label.
     """
 
     layout: str

@@ -122,7 +122,7 @@ class Wiring:
         self._attributes = attributes
         self._sizes = list(map(len, attributes))
         objects = [*self.modules, *self._tensors, *self._now_other()]
-        names = [tuple(held) for held in attributes]
+        names = [tuple(name for name in held if name != "forward") for held in attributes]
         self._fingerprint = Fingerprint(objects, *self._memory(), self._now_plain(), names)
 
     def _now_held(self) -> chain[object]:

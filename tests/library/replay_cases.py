@@ -6,11 +6,16 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import pytest
 import torch
 from torch import nn
 
 from graphreplay import NetworkReplay, Report
 from graphreplay.testing import require_equal
+from graphreplay.testing.rehearsal import Rehearsal
+
+# Where a test's networks are: on the CPU they are replayed by `Rehearsal`.
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 class Small(nn.Module):
@@ -151,3 +156,45 @@ def both(make: Callable[[], nn.Module], batches: list[torch.Tensor], **options: 
 def by_index(tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
     """Tensors by names, as comparisons take them."""
     return {str(index): tensor for index, tensor in enumerate(tensors)}
+
+
+def replay_of(network: nn.Module, **options: object) -> NetworkReplay:
+    """A replay for where the network is."""
+    return (NetworkReplay if next(network.parameters()).is_cuda else Rehearsal)(network, **options)
+
+
+def rows(count: int, seed: int, device: str, width: int = 3) -> torch.Tensor:
+    """A batch (count, width), the same for the same seed."""
+    return torch.rand(count, width, generator=torch.Generator().manual_seed(seed)).to(device)
+
+
+def steps_on(
+    device: str, make: Callable[[], nn.Module], step: Callable[[nn.Module, int], object], count: int, replay: bool
+) -> Trace:
+    """`count` steps, each forward and backward by `step` and then one of SGD. Gradients after each, and at last the
+    state."""
+    torch.manual_seed(7)
+    network = make().to(device).train()
+    optimizer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9)
+    trace = Trace()
+    replaying = replay_of(network)
+    if replay:
+        replaying.attach()
+    for index in range(count):
+        optimizer.zero_grad()
+        step(network, index)
+        trace.states.append(gradients(network))
+        optimizer.step()
+    trace.states.append({name: value.clone() for name, value in network.state_dict().items()})
+    trace.report = replaying.report()
+    replaying.close()
+    return trace
+
+
+def both_on(
+    device: str, make: Callable[[], nn.Module], step: Callable[[nn.Module, int], object], count: int = 6
+) -> Report:
+    """`steps_on` natively and replayed; require equal bits after each step."""
+    native, replayed = (steps_on(device, make, step, count, replay) for replay in (False, True))
+    require_same(native, replayed)
+    return replayed.report

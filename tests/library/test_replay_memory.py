@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import ClassVar
 
 import pytest
 import torch
@@ -125,10 +127,40 @@ class Refusing(Curved):
             return hidden.pow(2)
 
 
+class Batched(Curved):
+    """Calls a part of its forward under vmap, with tensors of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.norm(self.first(x))
+        return torch.func.vmap(lambda row: (row * row.exp().sigmoid()).sin())(hidden)
+
+
+class Handling(Curved):
+    """Answers the refusal with an error of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().forward(x)
+        except RuntimeError as error:
+            raise RuntimeError("no curvature") from error
+
+
+class Plain(Curved):
+    """Does nothing that torch refuses."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.first(x)) @ self.table
+
+
 class Failing(Curved):
     """Cannot take batches of 384."""
 
+    calls: ClassVar[Counter[int]] = (
+        Counter()
+    )  # Of the class: a forward that fills what its module holds is not recorded.
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls[len(x)] += 1
         hidden = self.norm(self.first(x))
         if len(x) == 384:
             raise RuntimeError("384 are too many")
@@ -149,7 +181,7 @@ def trained(make: type[nn.Module], replay: bool) -> tuple[dict[str, torch.Tensor
     return {**network.state_dict(), **gradients}, replaying
 
 
-@pytest.mark.parametrize("make", [Curved, Refusing])
+@pytest.mark.parametrize("make", [Curved, Refusing, Batched, Handling])
 def test_network_that_bears_no_hooks_on_saved_tensors_fits_as_natively(make: type[nn.Module]) -> None:
     """What its forward had moved before it was refused is moved once: a norm's statistics and counter."""
     native, _ = trained(make, replay=False)
@@ -160,11 +192,27 @@ def test_network_that_bears_no_hooks_on_saved_tensors_fits_as_natively(make: typ
     assert report.native_by_cause == {"observed": 3}
 
 
+def test_pass_whose_activations_the_host_cannot_take_is_run_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise RuntimeError("no memory on the host")
+
+    native, _ = trained(Plain, replay=False)
+    monkeypatch.setattr(graphreplay.offload, "_Packed", full)
+    replayed, replaying = trained(Plain, replay=True)
+    require_equal(native, replayed)
+    assert (replaying.report().recorded, replaying._unsparing) == (3, True)
+
+
 def test_network_that_fails_raises_its_own_error() -> None:
+    Failing.calls.clear()
     _, replaying = trained(Failing, replay=True)
+    assert replaying.report().recorded == 3
     with pytest.raises(RuntimeError, match="384 are too many"):
         replaying.network(torch.rand(384, 512))
     assert replaying.network.norm.num_batches_tracked == 7
+    # Once, as natively; and what a further layout keeps goes to the host as before.
+    assert replaying.network.calls[384] == 1
+    assert not replaying._unsparing
 
 
 def test_buffers_stay_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

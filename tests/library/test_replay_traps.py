@@ -314,13 +314,14 @@ def test_loss_dropped_without_backward_frees_the_turn() -> None:
     assert replay.report().replayed == 5
 
 
-def test_second_backward_is_refused() -> None:
+def test_second_backward_after_the_next_forward_is_refused() -> None:
     """Its activations are gone: an error, never another gradient."""
     network = Small().cuda()
     with NetworkReplay(network):
         squares(network(batch(2, 0))).backward()
         loss = squares(network(batch(2, 1)))
         loss.backward(retain_graph=True)
+        squares(network(batch(2, 2))).backward()
         with pytest.raises(ReplayError, match="second time"):
             loss.backward()
 
