@@ -557,9 +557,7 @@ CURES = (
         "a returned weight, buffer or input is the thing itself",
         "outputs with a life of their own",
         (
-            Edit(
-                "recording.py", "flatten(returned, outputs, known(self._given(inputs)))", "flatten(returned, outputs)"
-            ),
+            Edit("recording.py", "outputs, known(self._given(inputs)))", "outputs)"),
             Edit(
                 "network.py",
                 "flatten(result, outputs, known([*tensors, *self._wiring.tensors()]))",
