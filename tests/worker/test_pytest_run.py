@@ -261,6 +261,16 @@ def pytest_collection_modifyitems(items):
 """)
 
 
+def test_a_rule_that_backtracks_without_end_holds_nothing_up(run_suite: Runner) -> None:
+    """Nor is a case lost over it; the log says which rule it was."""
+    rules = [FailureRule("(a+)+$", FailureClass.TIMEOUT), FailureRule("nan", FailureClass.NON_FINITE)]
+    ran = run_suite("def test_1(): raise ValueError('a' * 60 + '! nan')\ndef test_2(): assert False", rules=rules)
+    assert ran.outcomes == {"test_1": "failed", "test_2": "failed"}
+    assert ran.case("test_1").failure_class is FailureClass.NON_FINITE
+    assert ran.case("test_2").failure_class is FailureClass.ASSERTION
+    assert "failure_rules[0] classes nothing more in this attempt: match = '(a+)+$'" in ran.log.content().decode()
+
+
 def test_duplicate_ids_are_told_apart_by_occurrence(run_suite: Runner, tmp_path: Path) -> None:
     """Equal node ids count from 0 in the collection, also in the fresh process after a crash."""
     named_items(tmp_path, "['same', 'same', 'same']", "if self.number == 1: os.abort()")

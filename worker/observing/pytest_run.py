@@ -22,6 +22,7 @@ from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, Suit
 from worker.observing.captured import Captured
 from worker.observing.output_log import OutputLog
 from worker.observing.report import LIMITS, End, Key, Names, ProcessReport, last_words
+from worker.observing.rules import Rules
 from worker.observing.seal import Opener
 
 MOST_PROCESSES = 8
@@ -66,6 +67,11 @@ def run_pytest(run: Run) -> tuple[Cause, str]:
         EnvironmentFault: the checkout is gone before the first test.
         InfrastructureFault: the disk is full, the sandbox broke, or the keeper was ended.
     """
+    with Rules(run.rules, run.log.note) as rules:
+        return _processes(run, rules)
+
+
+def _processes(run: Run, rules: Rules) -> tuple[Cause, str]:
     deadline = time.monotonic() + run.suite.cell_timeout_s
     names = Names()
     rest: list[Key] | None = None
@@ -75,7 +81,7 @@ def run_pytest(run: Run) -> tuple[Cause, str]:
             if number == 1:
                 raise EnvironmentFault(f"{gone}: what the install lines put in place did so before any test ran")
             return Cause.FINISHED, f"{gone}: the tests did so, and {len(rest or ())} cases were not observed"
-        report = ProcessReport(number, run.rules, names)
+        report = ProcessReport(number, rules.match, names)
         run.send(ProcessStartedEvent(number, reason))
         end = _Process(run, report, rest, deadline).run()
         for event in report.ended(end):

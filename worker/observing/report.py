@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal as signals
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,6 @@ from worker.messages import (
     CollectedEvent,
     Event,
     FailureClass,
-    FailureRule,
     Outcome,
     ProcessEndedEvent,
 )
@@ -91,7 +90,7 @@ LIMITS = {
 class ProcessReport:
     """What one pytest process has reported so far."""
 
-    def __init__(self, process: int, rules: Sequence[FailureRule], names: Names) -> None:
+    def __init__(self, process: int, by_rule: Callable[[str], FailureClass | None], names: Names) -> None:
         self.process = process
         self.running: Key | None = None
         self.poisoned = ""
@@ -99,7 +98,7 @@ class ProcessReport:
         self.finished = False
         self.observed: set[Key] = set()
         self.cases: list[Key] = []
-        self._rules = rules
+        self._by_rule = by_rule
         self._names = names
         self._by_id: dict[str, list[Key]] = {}
         self._told: set[tuple[str, int]] = set()
@@ -195,7 +194,7 @@ class ProcessReport:
             node_id=node_id,
             occurrence=occurrence,
             outcome=outcome,
-            failure_class=classify(exception, message, self._rules) if bad else None,
+            failure_class=classify(exception, message, self._by_rule) if bad else None,
             duration_s=float(data["duration"]),
             message=cleaner.text(message, MESSAGE_BYTES),
             traceback=cleaner.text(str(data["traceback"]), TRACEBACK_BYTES),
