@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -448,6 +449,53 @@ def test_2(): pass
 """
     with pytest.raises(InfrastructureFault, match="events cannot be written: File too large"):
         run_suite(source)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "os.truncate(path, 1 << 40)",
+        "open(path, 'ab').write(b'x' * (100 << 20))",
+        "open(path, 'ab').write((b'x' * (50 << 20) + b'\\n') * 2)",
+    ],
+)
+def test_however_long_a_test_makes_the_events_the_worker_stays_small(run_suite: Runner, harm: str) -> None:
+    """It is outside the limits of the tests. What the plugin itself wrote, before and after, is all there."""
+    tracemalloc.start()
+    try:
+        ran = run_suite(
+            f"import glob, os\n\ndef test_1():\n    path = glob.glob('../events-*')[0]\n    {harm}\ndef test_2(): pass"
+        )
+        assert tracemalloc.get_traced_memory()[1] < 60 << 20
+    finally:
+        tracemalloc.stop()
+    assert ran.outcomes == {"test_1": "passed", "test_2": "passed"}
+    assert ran.processes[-1].finished
+    assert ("lines of more than 16 MiB" in ran.processes[-1].detail) is ("1 << 40" not in harm)
+
+
+LONG = """
+import pytest
+
+@pytest.mark.parametrize("x", [0], ids=["\U0001f600" * (1 << 20)])
+def test_a(x, record_property): pass
+
+@pytest.mark.parametrize("x", range(30), ids=[chr(255) * 99_999 + str(i) for i in range(30)])
+def test_b(x): pass
+
+def test_c(record_property):
+    for number in range(300):
+        record_property(f"{number}", "\U0001f600" * 30_000)
+    raise type("\U0001f600" * (4 << 20), (ValueError,), {})("\U0001f600" * (4 << 20))
+"""
+
+
+def test_no_event_of_the_plugins_own_is_too_long(run_suite: Runner) -> None:
+    """Ids of a mebibyte, thousands of long properties, names of classes: each comes, and the process has finished."""
+    ran = run_suite(LONG)
+    assert len(ran.cases) == 32
+    assert ran.processes[-1].finished
+    assert ran.processes[-1].detail == ""
 
 
 SEVERAL = """

@@ -4,14 +4,12 @@ what a broken one did not observe."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from worker.errors import EnvironmentFault, InfrastructureFault
 from worker.isolation.cgroup import Group
@@ -20,6 +18,7 @@ from worker.isolation.owned import fresh_file, usable
 from worker.isolation.process import Ended, KeptProcess
 from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, SuiteSpec
 from worker.observing.captured import Captured
+from worker.observing.event_lines import EventLines
 from worker.observing.output_log import OutputLog
 from worker.observing.report import LIMITS, End, Key, Names, ProcessReport, last_words
 from worker.observing.rules import Rules
@@ -143,7 +142,6 @@ class _Process:
         self._rest = rest
         self._deadline = deadline
         self._events = run.folder / f"events-{report.process}.jsonl"
-        self._half_line = b""
         self._case: Key | None = None
         self._case_began = 0.0
         self._why = ""
@@ -163,7 +161,7 @@ class _Process:
             env["REPLAYBENCH_SELECT"] = str(selection)
         held = self._run.box.opened(self._report.process)
         with held as (confinement, group), Captured() as captured, fresh_file(self._events) as stream:
-            self._lines = Opener(captured.key)
+            self._lines, self._opener = EventLines(stream), Opener(captured.key)
             process = KeptProcess(
                 self._run.command(),
                 env=env | {"REPLAYBENCH_CAPTURED": str(captured.child)},
@@ -173,11 +171,13 @@ class _Process:
                 pass_fds=(captured.child,),
                 confinement=confinement,
             )
-            while (ended := process.wait(_POLL_S)) is None:
-                self._take(_fresh(stream))
+            while (ended := process.wait(0 if self._lines.more else _POLL_S)) is None:
+                self._take()
                 self._look_for_life(captured)
                 self._keep_limits(process)
-            self._take(_fresh(stream))
+            self._take()
+            while self._lines.more:
+                self._take()
             if not self._report.finished and self._why != "stopped":
                 self._show(captured.texts())
             return self._end(ended, mark, group)
@@ -188,15 +188,14 @@ class _Process:
             self._run.log.note(f"captured {name} of what was under way:")
             self._run.log.feed(text if text.endswith(b"\n") else text + b"\n")
 
-    def _take(self, data: bytes) -> None:
-        """Hand on the whole lines of what the plugin has written since."""
-        if not data:
-            return
-        self._alive_at = time.monotonic()
-        *lines, self._half_line = (self._half_line + data).split(b"\n")
-        for line in filter(None, map(self._lines.open, lines)):
+    def _take(self) -> None:
+        """Hand on some whole lines of what the plugin has written since."""
+        lines = self._lines.read()
+        for line in filter(None, map(self._opener.open, lines)):
             for event in self._report.feed(line):
                 self._run.send(event)
+        if lines:
+            self._alive_at = time.monotonic()
         if self._report.running != self._case:
             self._case = self._report.running
             self._case_began = time.monotonic()
@@ -235,7 +234,7 @@ class _Process:
             self._run.log.note(f"left behind and killed: {', '.join(ended.left)}")
         if self._why == "case-timeout" and self._report.running is None:
             self._why = ""  # The case came to its end after all, within the dump's moment.
-        notes = [self._lines.complaint]
+        notes = [self._opener.complaint, self._lines.complaint]
         if group and (refused := group.refused_processes()):
             notes.append(
                 f"{refused} times no process or thread more was let in than {group.limits.processes} (processes)"
@@ -253,13 +252,6 @@ class _Process:
             output=output,
             limit_s=self._limit_s,
             out_of_memory=group.out_of_memory() if group else "",
-            lost=self._lines.lost > 0,
+            lost=self._opener.lost > 0,
             notes=tuple(filter(None, notes)),
         )
-
-
-def _fresh(stream: BinaryIO) -> bytes:
-    """What was added to the events' file. One that a test has cut is read from its start: lines are known by number."""
-    if os.fstat(stream.fileno()).st_size < stream.tell():
-        stream.seek(0)
-    return stream.read()

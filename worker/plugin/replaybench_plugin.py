@@ -33,6 +33,7 @@ _MESSAGE = 8 << 10
 _TRACEBACK = 64 << 10
 _EVIDENCE = 64 << 10
 _CHUNK = 500
+_CHUNK_LETTERS = 256 << 10
 
 _EVENTS = os.environ.pop("REPLAYBENCH_EVENTS", "")
 _SELECT = os.environ.pop("REPLAYBENCH_SELECT", "")
@@ -131,6 +132,19 @@ def _meanings(node_id: str) -> List[str]:  # noqa: UP006
     return [node_id] + ["::".join([path] + names[:count]) for count in range(len(names), -1, -1)]  # noqa: RUF005
 
 
+def _chunks(items: List[Any], letters: Callable[[Any], int]) -> List[List[Any]]:  # noqa: UP006
+    """The items in pieces of which each makes a line that can be read at once."""
+    chunks: List[List[Any]] = []  # noqa: UP006
+    room = 0
+    for item in items:
+        room -= letters(item)
+        if not chunks or room < 0 or len(chunks[-1]) == _CHUNK:
+            chunks.append([])
+            room = _CHUNK_LETTERS - letters(item)
+        chunks[-1].append(item)
+    return chunks
+
+
 class _Case:
     """What is known of the case under way."""
 
@@ -144,8 +158,8 @@ class _Case:
     def look_at(self, value: BaseException) -> None:
         kind = type(value)
         self.exception = {
-            "type": f"{kind.__module__}.{kind.__qualname__}",
-            "bases": [base.__name__ for base in kind.__mro__][:12],
+            "type": _cut(f"{kind.__module__}.{kind.__qualname__}", _MESSAGE),
+            "bases": [_cut(base.__name__, _MESSAGE) for base in kind.__mro__[:12]],
             "text": _cut(_text(value), _MESSAGE),
         }
         for name in ("failure_class", "evidence"):
@@ -196,7 +210,15 @@ def _message(report: Any) -> str:
 
 def _properties(report: Any) -> Dict[str, Any]:  # noqa: UP006
     def look() -> Dict[str, Any]:  # noqa: UP006
-        return {str(name): _jsonable(value) for name, value in getattr(report, "user_properties", [])}
+        told: Dict[str, Any] = {}  # noqa: UP006
+        room = 2 * _EVIDENCE
+        for name, value in getattr(report, "user_properties", []):
+            key = _cut(str(name), _MESSAGE)
+            told[key] = _jsonable(value)
+            room -= len(_dumps([key, told[key]]))
+            if room < 0:  # The worker cuts it to less.
+                break
+        return told
 
     found: Dict[str, Any] = _safely(look, lambda error: {"unreadable": type(error).__name__})  # noqa: UP006
     return found
@@ -277,8 +299,8 @@ class _Writer:
                 kept.append(item)
             else:
                 left.append(item)
-        if missing:
-            self.write("missing", ids=sorted(missing))
+        for ids in _chunks(sorted(missing), len):
+            self.write("missing", ids=ids)
         if left:
             items[:] = kept
             config.hook.pytest_deselected(items=left)
@@ -293,8 +315,11 @@ class _Writer:
             occurrences = self.occurrences.get(id(item))
             cases.append([item.nodeid, occurrences.pop(0) if occurrences else 0])
             self.indices.setdefault(id(item), []).append(index)
-        for first in range(0, len(cases), _CHUNK):
-            self.write("cases", cases=cases[first : first + _CHUNK])
+        self.tell(cases)
+
+    def tell(self, cases: List[Any]) -> None:  # noqa: UP006
+        for chunk in _chunks(cases, lambda case: len(case[0])):
+            self.write("cases", cases=chunk)
         self.write("collected", count=len(cases))
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -386,8 +411,7 @@ class _Writer:
             for node_id in ids:
                 cases.append([node_id, seen.get(node_id, 0)])
                 seen[node_id] = seen.get(node_id, 0) + 1
-            self.write("cases", cases=cases)
-            self.write("collected", count=len(cases))
+            self.tell(cases)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: Any, exitstatus: Any) -> None:
