@@ -143,7 +143,8 @@ class _Process:
         self._deadline = deadline
         self._events = run.folder / f"events-{report.process}.jsonl"
         self._case: Key | None = None
-        self._case_began = 0.0
+        self._began: dict[Key, float] = {}
+        self._overdue: Key | None = None
         self._why = ""
         self._kill_at = float("inf")
         self._limit_s = 0.0
@@ -196,9 +197,10 @@ class _Process:
                 self._run.send(event)
         if lines:
             self._alive_at = time.monotonic()
+        now = time.monotonic()
+        self._began = {case: self._began.get(case, now) for case in self._report.under_way}
         if self._report.running != self._case:
             self._case = self._report.running
-            self._case_began = time.monotonic()
             self._run.running(self._report.running_name)
 
     def _look_for_life(self, captured: Captured) -> None:
@@ -218,7 +220,8 @@ class _Process:
             process.terminate()
         elif now >= self._deadline:
             self._dump_and_kill(process, "cell-timeout", self._run.suite.cell_timeout_s, now)
-        elif self._case is not None and now >= self._case_began + self._run.suite.case_timeout_s:
+        elif self._case is not None and now >= self._began[self._case] + self._run.suite.case_timeout_s:
+            self._overdue = self._case
             self._dump_and_kill(process, "case-timeout", self._run.suite.case_timeout_s, now)
         elif 0 < self._run.suite.silent_timeout_s <= now - self._alive_at:
             self._dump_and_kill(process, "silent", self._run.suite.silent_timeout_s, now)
@@ -254,4 +257,5 @@ class _Process:
             out_of_memory=group.out_of_memory() if group else "",
             lost=self._opener.lost > 0,
             notes=tuple(filter(None, notes)),
+            overdue=self._overdue,
         )

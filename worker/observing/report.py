@@ -38,6 +38,9 @@ _MOST_SAID = 3
 _FATAL = re.compile(r"Fatal Python error: |^(?:Thread|Current thread) 0x", re.MULTILINE)
 
 
+_CLASS_OF = {Outcome.CRASHED: FailureClass.CRASH}
+
+
 @dataclass
 class Names:
     """The stored names of cases. Cleaning may make two ids equal; their occurrences then tell them apart, and the same
@@ -62,7 +65,7 @@ class End:
     """How a process ended. ``why`` is set where the worker ended it: ``case-timeout``, ``silent``, ``cell-timeout``,
     ``stopped``; ``limit_s`` is the limit's value then. ``output`` is what it printed last, ``out_of_memory`` what the
     kernel's out-of-memory killer did to it or to what it started, ``lost`` whether some of its events never came, and
-    ``notes`` what else is to be told."""
+    ``notes`` what else is to be told. ``overdue`` is the case whose limit ran out: others may have run beside it."""
 
     exit_code: int | None
     signal: int | None
@@ -72,6 +75,7 @@ class End:
     out_of_memory: str = ""
     lost: bool = False
     notes: tuple[str, ...] = ()
+    overdue: Key | None = None
 
     @property
     def limit(self) -> str:
@@ -92,7 +96,7 @@ class ProcessReport:
 
     def __init__(self, process: int, by_rule: Callable[[str], FailureClass | None], names: Names) -> None:
         self.process = process
-        self.running: Key | None = None
+        self.under_way: dict[Key, None] = {}
         self.poisoned = ""
         self.started = False
         self.finished = False
@@ -100,8 +104,13 @@ class ProcessReport:
         self.cases: list[Key] = []
         self._by_rule = by_rule
         self._names = names
-        self._by_id: dict[str, list[Key]] = {}
+        self._broken_in: list[Key] = []
         self._told: set[tuple[str, int]] = set()
+
+    @property
+    def running(self) -> Key | None:
+        """The case under way; where workers of pytest-xdist run several, the one that began first."""
+        return next(iter(self.under_way), None)
 
     @property
     def running_name(self) -> str | None:
@@ -141,7 +150,6 @@ class ProcessReport:
         for node_id, occurrence in data["cases"]:
             key = (str(node_id), int(occurrence))
             self.cases.append(key)
-            self._by_id.setdefault(key[0], []).append(key)
             self._names.of(key)
         return []
 
@@ -149,7 +157,10 @@ class ProcessReport:
         return [CollectedEvent(self.process, int(data["count"]))]
 
     def _on_started(self, data: Mapping[str, Any]) -> list[Event]:
-        self.running = self.cases[data["index"]]
+        key = self.cases[data["index"]]
+        if not data.get("beside"):
+            self.under_way.clear()
+        self.under_way[key] = None
         return []
 
     def _on_poisoned(self, data: Mapping[str, Any]) -> list[Event]:
@@ -182,7 +193,7 @@ class ProcessReport:
         return [CaseEvent(self.process, name, 0, Outcome.NOT_OBSERVED, message=message) for name in names]
 
     def _on_finished(self, data: Mapping[str, Any]) -> list[Event]:
-        key = self.cases[data["index"]] if "index" in data else self._spread(str(data["id"]))
+        key = self.cases[data["index"]]
         outcome = Outcome(data["outcome"])
         cleaner = Cleaner()
         exception, message = data["exception"], str(data["message"])
@@ -194,7 +205,7 @@ class ProcessReport:
             node_id=node_id,
             occurrence=occurrence,
             outcome=outcome,
-            failure_class=classify(exception, message, self._by_rule) if bad else None,
+            failure_class=classify(exception, message, self._by_rule) if bad else _CLASS_OF.get(outcome),
             duration_s=float(data["duration"]),
             message=cleaner.text(message, MESSAGE_BYTES),
             traceback=cleaner.text(str(data["traceback"]), TRACEBACK_BYTES),
@@ -203,20 +214,17 @@ class ProcessReport:
             cleaned=cleaned or cleaner.cleaned,
         )
         self.observed.add(key)
-        self.running = None
+        self.under_way.pop(key, None)
         return [event]
-
-    def _spread(self, node_id: str) -> Key:
-        """The next case of this id, where workers of pytest-xdist report by id alone."""
-        return next(key for key in self._by_id[node_id] if key not in self.observed)
 
     def ended(self, end: End) -> list[Event]:
         """What is left to say when the process is gone: the case under way, the cases not observed, its end."""
         events: list[Event] = []
         self.finished = self.finished and not end.lost  # What was lost may have been a case.
-        if self.running is not None:
-            events.append(self._interrupted(self.running, end))
-        events += [self._case(key, Outcome.NOT_OBSERVED) for key in self.unobserved() if key != self.running]
+        limited = end.why == "case-timeout"
+        self._broken_in = [key for key in self.under_way if not limited or key == end.overdue]
+        events += [self._interrupted(key, end) for key in self._broken_in]
+        events += [self._case(key, Outcome.NOT_OBSERVED) for key in self.rest()]
         events.append(
             ProcessEndedEvent(
                 process=self.process,
@@ -297,8 +305,9 @@ class ProcessReport:
         return broke and (bool(self.observed) or self.running is not None)
 
     def rest(self) -> list[Key]:
-        """What a fresh process is to run: all unobserved cases but the one that took this process down."""
-        return [key for key in self.unobserved() if key != self.running]
+        """What a fresh process is to run: all unobserved cases but the one that took this process down, or those under
+        way with it. Known once it has ended."""
+        return [key for key in self.unobserved() if key not in self._broken_in]
 
 
 def last_words(output: str, exit_code: int | None) -> str:
