@@ -188,7 +188,7 @@ def test_every_outcome_is_reported_as_pytest_counts_it(run_suite: Runner) -> Non
     assert ran.case("test_oom").failure_class is FailureClass.OUT_OF_MEMORY
 
 
-BREAKS = "import os, signal, pytest\ndef test_1(): pass\ndef test_2(): {}\ndef test_3(): pass\n"
+BREAKS = "import os, signal, time, pytest\ndef test_1(): pass\ndef test_2(): {}\ndef test_3(): pass\n"
 
 
 @pytest.mark.parametrize(
@@ -303,6 +303,22 @@ def test_a_case_that_hangs_is_timed_out_with_its_stacks(run_suite: Runner) -> No
     assert ran.case("test_1").failure_class is FailureClass.TIMEOUT
     assert "test_it.py" in ran.case("test_1").traceback
     assert ran.cause is Cause.FINISHED
+
+
+@pytest.mark.parametrize("method", ["thread", "signal"])
+@pytest.mark.parametrize("args", [(), ("-s", "--color=yes")])
+def test_a_case_over_the_limit_of_pytest_timeout_is_told_with_its_stacks(
+    run_suite: Runner, method: str, args: tuple[str, ...]
+) -> None:
+    """One of its methods fails the case, the other ends the process in the middle of it."""
+    ran = run_suite(BREAKS.format("time.sleep(60)"), args=("--timeout=1", f"--timeout-method={method}", *args))
+    expected = {"thread": "timed-out", "signal": "failed"}[method]
+    assert ran.outcomes == {"test_1": "passed", "test_2": expected, "test_3": "passed"}
+    case = ran.case("test_2")
+    assert "imeout" in case.message
+    assert "time.sleep(60)" in case.traceback
+    if method == "thread":
+        assert case.failure_class is FailureClass.TIMEOUT
 
 
 def test_a_limits_dump_shows_every_process_of_the_tree(run_suite: Runner) -> None:

@@ -37,7 +37,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_SAID = 3
 _FATAL = re.compile(r"Fatal Python error: |^(?:Thread|Current thread) 0x", re.MULTILINE)
 
-
+_PYTEST_TIMEOUT = re.compile(r"\+{3,} Timeout \+{3,}$", re.MULTILINE)
+"""What the thread method of pytest-timeout prints around the stacks, before it ends its process with exit code 1."""
 _CLASS_OF = {Outcome.CRASHED: FailureClass.CRASH}
 
 
@@ -269,6 +270,15 @@ class ProcessReport:
                 failure_class=FailureClass.OUT_OF_MEMORY if killed else FailureClass.CRASH,
                 message=f"{message}: {killed}" if killed else message,
                 traceback=_stacks(end.output),
+            )
+        if end.exit_code == 1 and (found := _PYTEST_TIMEOUT.search(plain := _ESCAPES.sub("", end.output))):
+            self.observed.add(key)
+            return self._case(
+                key,
+                Outcome.TIMED_OUT,
+                failure_class=FailureClass.TIMEOUT,
+                message="pytest-timeout's limit ran out, and its thread method ended the process with this case",
+                traceback=Cleaner().text(plain[found.start() :], TRACEBACK_BYTES),
             )
         message = f"the process ended with exit code {end.exit_code} in the middle of this case"
         return self._case(
