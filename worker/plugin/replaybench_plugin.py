@@ -6,6 +6,7 @@ only. ``REPLAYBENCH_EVENTS`` names the file that the lines are appended to; with
 null means all, and then the id may also be that of a file, a class or a function with parameters. Lines are ASCII,
 so that NUL and lone surrogates survive. A case's key is its place in the collection, not its id: ids may repeat.
 ``REPLAYBENCH_CAPTURED`` is the descriptor of a socket to the worker, which has sent the key that seals each line.
+In a worker of pytest-xdist it writes nothing: its reports reach the controller, with what the exception alone can tell.
 
 This file must never make a run fail that would pass without it.
 """
