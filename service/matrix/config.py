@@ -21,6 +21,8 @@ MOST_RUNTIMES = 200
 MOST_RULES = 50
 LONGEST_PATTERN = 200
 MOST_PATTERNS = 50
+MOST_FAILURE_RULES = 50
+LONGEST_MATCH = 500
 LONGEST_RUNTIME = 200
 MOST_BYTES = 64 * 1024
 """Of a file. Its author may be anybody who opens a pull request, and reading TOML may take the square of its length."""
@@ -146,12 +148,16 @@ def _rules(data: Mapping[str, Any]) -> tuple[FailureRule, ...]:
     tables = data.get("failure_rules", [])
     if not isinstance(tables, list):
         raise ConfigError(f"failure_rules = {tables!r}: write each rule as [[failure_rules]]")
+    if len(tables) > MOST_FAILURE_RULES:
+        raise ConfigError(f"failure_rules: {len(tables)} of them; write {MOST_FAILURE_RULES} at most")
     for index, table in enumerate(tables):
         where = f"failure_rules[{index}]."
         if not isinstance(table, Mapping):
             raise ConfigError(f"{where[:-1]} = {table!r}: expected a table with match and class")
         _known(table, {"match", "class"}, where)
         match, name = _text(table, "match", where, ""), _text(table, "class", where, "")
+        if len(match) > LONGEST_MATCH:
+            raise ConfigError(f"{where}match = {match[:60]!r}...: {LONGEST_MATCH} letters at most")
         try:
             re.compile(match)
         except (re.error, OverflowError, RecursionError) as error:

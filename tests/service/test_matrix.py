@@ -74,6 +74,8 @@ SUITE = HEAD + '[suites.unit]\npaths = ["tests"]\n'
         (SUITE + "[install]\nx = 1", "install.x is not a key"),
         (SUITE + '[failure_rules]\nmatch = "x"', "write each rule as [[failure_rules]]"),
         (SUITE + '[[failure_rules]]\nmatch = "("\nclass = "assertion"', "failure_rules[0].match = '(': not a regular"),
+        (SUITE + '[[failure_rules]]\nmatch = "x"\nclass = "assertion"\n' * 51, "failure_rules: 51 of them; write 50"),
+        (SUITE + f'[[failure_rules]]\nmatch = "{"x" * 501}"\nclass = "assertion"', "...: 500 letters at most"),
         (SUITE + '[[failure_rules]]\nmatch = "x"\nclass = "odd"', "failure_rules[0].class = 'odd': expected one of"),
         (SUITE + '[[failure_rules]]\nclass = "assertion"', "and a match"),
         (SUITE + '[[failure_rules]]\nmatch = "x"\nclass = "assertion"\nx = 1', "failure_rules[0].x is not a key"),
@@ -92,7 +94,7 @@ def test_a_wrong_file_is_refused_with_key_and_value(text: str, said: str) -> Non
         "schema = " + "[" * 50_000,
         "schema = " + "{a=" * 50_000,
         "schema = " + "1" * 5000,
-        f"schema = 1\n[suites.a]\n[[failure_rules]]\nmatch = '{'(' * 5000}'\nclass = 'assertion'",
+        f"schema = 1\n[suites.a]\n[[failure_rules]]\nmatch = '{'(' * 400}'\nclass = 'assertion'",
         "schema = 1\n[suites.a]\n[[failure_rules]]\nmatch = 'a{9999999999}'\nclass = 'assertion'",
     ],
 )

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,7 @@ def test_every_outcome_is_reported_as_pytest_counts_it(run_suite: Runner) -> Non
     assert ran.case("test_oom").failure_class is FailureClass.OUT_OF_MEMORY
 
 
-BREAKS = "import os, signal, pytest\ndef test_1(): pass\ndef test_2(): {}\ndef test_3(): pass\n"
+BREAKS = "import os, signal, time, pytest\ndef test_1(): pass\ndef test_2(): {}\ndef test_3(): pass\n"
 
 
 @pytest.mark.parametrize(
@@ -261,6 +262,16 @@ def pytest_collection_modifyitems(items):
 """)
 
 
+def test_a_rule_that_backtracks_without_end_holds_nothing_up(run_suite: Runner) -> None:
+    """Nor is a case lost over it; the log says which rule it was."""
+    rules = [FailureRule("(a+)+$", FailureClass.TIMEOUT), FailureRule("nan", FailureClass.NON_FINITE)]
+    ran = run_suite("def test_1(): raise ValueError('a' * 60 + '! nan')\ndef test_2(): assert False", rules=rules)
+    assert ran.outcomes == {"test_1": "failed", "test_2": "failed"}
+    assert ran.case("test_1").failure_class is FailureClass.NON_FINITE
+    assert ran.case("test_2").failure_class is FailureClass.ASSERTION
+    assert "failure_rules[0] classes nothing more in this attempt: match = '(a+)+$'" in ran.log.content().decode()
+
+
 def test_duplicate_ids_are_told_apart_by_occurrence(run_suite: Runner, tmp_path: Path) -> None:
     """Equal node ids count from 0 in the collection, also in the fresh process after a crash."""
     named_items(tmp_path, "['same', 'same', 'same']", "if self.number == 1: os.abort()")
@@ -292,6 +303,22 @@ def test_a_case_that_hangs_is_timed_out_with_its_stacks(run_suite: Runner) -> No
     assert ran.case("test_1").failure_class is FailureClass.TIMEOUT
     assert "test_it.py" in ran.case("test_1").traceback
     assert ran.cause is Cause.FINISHED
+
+
+@pytest.mark.parametrize("method", ["thread", "signal"])
+@pytest.mark.parametrize("args", [(), ("-s", "--color=yes")])
+def test_a_case_over_the_limit_of_pytest_timeout_is_told_with_its_stacks(
+    run_suite: Runner, method: str, args: tuple[str, ...]
+) -> None:
+    """One of its methods fails the case, the other ends the process in the middle of it."""
+    ran = run_suite(BREAKS.format("time.sleep(60)"), args=("--timeout=1", f"--timeout-method={method}", *args))
+    expected = {"thread": "timed-out", "signal": "failed"}[method]
+    assert ran.outcomes == {"test_1": "passed", "test_2": expected, "test_3": "passed"}
+    case = ran.case("test_2")
+    assert "imeout" in case.message
+    assert "time.sleep(60)" in case.traceback
+    if method == "thread":
+        assert case.failure_class is FailureClass.TIMEOUT
 
 
 def test_a_limits_dump_shows_every_process_of_the_tree(run_suite: Runner) -> None:
@@ -438,6 +465,53 @@ def test_2(): pass
 """
     with pytest.raises(InfrastructureFault, match="events cannot be written: File too large"):
         run_suite(source)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "os.truncate(path, 1 << 40)",
+        "open(path, 'ab').write(b'x' * (100 << 20))",
+        "open(path, 'ab').write((b'x' * (50 << 20) + b'\\n') * 2)",
+    ],
+)
+def test_however_long_a_test_makes_the_events_the_worker_stays_small(run_suite: Runner, harm: str) -> None:
+    """It is outside the limits of the tests. What the plugin itself wrote, before and after, is all there."""
+    tracemalloc.start()
+    try:
+        ran = run_suite(
+            f"import glob, os\n\ndef test_1():\n    path = glob.glob('../events-*')[0]\n    {harm}\ndef test_2(): pass"
+        )
+        assert tracemalloc.get_traced_memory()[1] < 60 << 20
+    finally:
+        tracemalloc.stop()
+    assert ran.outcomes == {"test_1": "passed", "test_2": "passed"}
+    assert ran.processes[-1].finished
+    assert ("lines of more than 16 MiB" in ran.processes[-1].detail) is ("1 << 40" not in harm)
+
+
+LONG = """
+import pytest
+
+@pytest.mark.parametrize("x", [0], ids=["\U0001f600" * (1 << 20)])
+def test_a(x, record_property): pass
+
+@pytest.mark.parametrize("x", range(30), ids=[chr(255) * 99_999 + str(i) for i in range(30)])
+def test_b(x): pass
+
+def test_c(record_property):
+    for number in range(300):
+        record_property(f"{number}", "\U0001f600" * 30_000)
+    raise type("\U0001f600" * (4 << 20), (ValueError,), {})("\U0001f600" * (4 << 20))
+"""
+
+
+def test_no_event_of_the_plugins_own_is_too_long(run_suite: Runner) -> None:
+    """Ids of a mebibyte, thousands of long properties, names of classes: each comes, and the process has finished."""
+    ran = run_suite(LONG)
+    assert len(ran.cases) == 32
+    assert ran.processes[-1].finished
+    assert ran.processes[-1].detail == ""
 
 
 SEVERAL = """

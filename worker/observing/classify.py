@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from worker.messages import FailureClass, FailureRule
+from worker.messages import FailureClass
 
 _CLASSES = frozenset(item.value for item in FailureClass)
 _OUT_OF_MEMORY = re.compile(r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED")
@@ -15,16 +15,16 @@ _CUDA = re.compile(
 )
 
 
-def classify(exception: Mapping[str, Any], message: str, rules: Sequence[FailureRule]) -> FailureClass:
-    """The failure class of an exception as the plugin describes it; ``message`` stands in where there is none."""
+def classify(exception: Mapping[str, Any], message: str, by_rule: Callable[[str], FailureClass | None]) -> FailureClass:
+    """The failure class of an exception as the plugin describes it; ``message`` stands in where there is none, and
+    ``by_rule`` is the class that the tree's own rules give a text."""
     own = exception.get("failure_class")
     if isinstance(own, str) and own in _CLASSES:
         return FailureClass(own)
     kind = str(exception.get("type", ""))
     text = f"{kind}: {exception.get('text', message)}"
-    for rule in rules:
-        if _matches(rule, text):
-            return rule.failure_class
+    if found := by_rule(text):
+        return found
     bases = exception.get("bases", [])
     if "OutOfMemoryError" in bases or _OUT_OF_MEMORY.search(text):
         return FailureClass.OUT_OF_MEMORY
@@ -34,11 +34,3 @@ def classify(exception: Mapping[str, Any], message: str, rules: Sequence[Failure
     if "AssertionError" in bases or kind.endswith("outcomes.Failed") or not kind:
         return FailureClass.ASSERTION
     return FailureClass.EXCEPTION
-
-
-def _matches(rule: FailureRule, text: str) -> bool:
-    """The service refuses what is no regular expression; one that this Python reads otherwise classes nothing."""
-    try:
-        return re.search(rule.match, text) is not None
-    except re.error:
-        return False

@@ -4,14 +4,12 @@ what a broken one did not observe."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from worker.errors import EnvironmentFault, InfrastructureFault
 from worker.isolation.cgroup import Group
@@ -20,8 +18,10 @@ from worker.isolation.owned import fresh_file, usable
 from worker.isolation.process import Ended, KeptProcess
 from worker.messages import Cause, Event, FailureRule, ProcessStartedEvent, SuiteSpec
 from worker.observing.captured import Captured
+from worker.observing.event_lines import EventLines
 from worker.observing.output_log import OutputLog
 from worker.observing.report import LIMITS, End, Key, Names, ProcessReport, last_words
+from worker.observing.rules import Rules
 from worker.observing.seal import Opener
 
 MOST_PROCESSES = 8
@@ -66,6 +66,11 @@ def run_pytest(run: Run) -> tuple[Cause, str]:
         EnvironmentFault: the checkout is gone before the first test.
         InfrastructureFault: the disk is full, the sandbox broke, or the keeper was ended.
     """
+    with Rules(run.rules, run.log.note) as rules:
+        return _processes(run, rules)
+
+
+def _processes(run: Run, rules: Rules) -> tuple[Cause, str]:
     deadline = time.monotonic() + run.suite.cell_timeout_s
     names = Names()
     rest: list[Key] | None = None
@@ -75,7 +80,7 @@ def run_pytest(run: Run) -> tuple[Cause, str]:
             if number == 1:
                 raise EnvironmentFault(f"{gone}: what the install lines put in place did so before any test ran")
             return Cause.FINISHED, f"{gone}: the tests did so, and {len(rest or ())} cases were not observed"
-        report = ProcessReport(number, run.rules, names)
+        report = ProcessReport(number, rules.match, names)
         run.send(ProcessStartedEvent(number, reason))
         end = _Process(run, report, rest, deadline).run()
         for event in report.ended(end):
@@ -137,9 +142,9 @@ class _Process:
         self._rest = rest
         self._deadline = deadline
         self._events = run.folder / f"events-{report.process}.jsonl"
-        self._half_line = b""
         self._case: Key | None = None
-        self._case_began = 0.0
+        self._began: dict[Key, float] = {}
+        self._overdue: Key | None = None
         self._why = ""
         self._kill_at = float("inf")
         self._limit_s = 0.0
@@ -157,7 +162,7 @@ class _Process:
             env["REPLAYBENCH_SELECT"] = str(selection)
         held = self._run.box.opened(self._report.process)
         with held as (confinement, group), Captured() as captured, fresh_file(self._events) as stream:
-            self._lines = Opener(captured.key)
+            self._lines, self._opener = EventLines(stream), Opener(captured.key)
             process = KeptProcess(
                 self._run.command(),
                 env=env | {"REPLAYBENCH_CAPTURED": str(captured.child)},
@@ -167,11 +172,13 @@ class _Process:
                 pass_fds=(captured.child,),
                 confinement=confinement,
             )
-            while (ended := process.wait(_POLL_S)) is None:
-                self._take(_fresh(stream))
+            while (ended := process.wait(0 if self._lines.more else _POLL_S)) is None:
+                self._take()
                 self._look_for_life(captured)
                 self._keep_limits(process)
-            self._take(_fresh(stream))
+            self._take()
+            while self._lines.more:
+                self._take()
             if not self._report.finished and self._why != "stopped":
                 self._show(captured.texts())
             return self._end(ended, mark, group)
@@ -182,18 +189,18 @@ class _Process:
             self._run.log.note(f"captured {name} of what was under way:")
             self._run.log.feed(text if text.endswith(b"\n") else text + b"\n")
 
-    def _take(self, data: bytes) -> None:
-        """Hand on the whole lines of what the plugin has written since."""
-        if not data:
-            return
-        self._alive_at = time.monotonic()
-        *lines, self._half_line = (self._half_line + data).split(b"\n")
-        for line in filter(None, map(self._lines.open, lines)):
+    def _take(self) -> None:
+        """Hand on some whole lines of what the plugin has written since."""
+        lines = self._lines.read()
+        for line in filter(None, map(self._opener.open, lines)):
             for event in self._report.feed(line):
                 self._run.send(event)
+        if lines:
+            self._alive_at = time.monotonic()
+        now = time.monotonic()
+        self._began = {case: self._began.get(case, now) for case in self._report.under_way}
         if self._report.running != self._case:
             self._case = self._report.running
-            self._case_began = time.monotonic()
             self._run.running(self._report.running_name)
 
     def _look_for_life(self, captured: Captured) -> None:
@@ -213,7 +220,8 @@ class _Process:
             process.terminate()
         elif now >= self._deadline:
             self._dump_and_kill(process, "cell-timeout", self._run.suite.cell_timeout_s, now)
-        elif self._case is not None and now >= self._case_began + self._run.suite.case_timeout_s:
+        elif self._case is not None and now >= self._began[self._case] + self._run.suite.case_timeout_s:
+            self._overdue = self._case
             self._dump_and_kill(process, "case-timeout", self._run.suite.case_timeout_s, now)
         elif 0 < self._run.suite.silent_timeout_s <= now - self._alive_at:
             self._dump_and_kill(process, "silent", self._run.suite.silent_timeout_s, now)
@@ -229,7 +237,7 @@ class _Process:
             self._run.log.note(f"left behind and killed: {', '.join(ended.left)}")
         if self._why == "case-timeout" and self._report.running is None:
             self._why = ""  # The case came to its end after all, within the dump's moment.
-        notes = [self._lines.complaint]
+        notes = [self._opener.complaint, self._lines.complaint]
         if group and (refused := group.refused_processes()):
             notes.append(
                 f"{refused} times no process or thread more was let in than {group.limits.processes} (processes)"
@@ -247,13 +255,7 @@ class _Process:
             output=output,
             limit_s=self._limit_s,
             out_of_memory=group.out_of_memory() if group else "",
-            lost=self._lines.lost > 0,
+            lost=self._opener.lost > 0,
             notes=tuple(filter(None, notes)),
+            overdue=self._overdue,
         )
-
-
-def _fresh(stream: BinaryIO) -> bytes:
-    """What was added to the events' file. One that a test has cut is read from its start: lines are known by number."""
-    if os.fstat(stream.fileno()).st_size < stream.tell():
-        stream.seek(0)
-    return stream.read()

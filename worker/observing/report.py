@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal as signals
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,6 @@ from worker.messages import (
     CollectedEvent,
     Event,
     FailureClass,
-    FailureRule,
     Outcome,
     ProcessEndedEvent,
 )
@@ -37,6 +36,10 @@ _SAID_BY = {
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_SAID = 3
 _FATAL = re.compile(r"Fatal Python error: |^(?:Thread|Current thread) 0x", re.MULTILINE)
+
+_PYTEST_TIMEOUT = re.compile(r"\+{3,} Timeout \+{3,}$", re.MULTILINE)
+"""What the thread method of pytest-timeout prints around the stacks, before it ends its process with exit code 1."""
+_CLASS_OF = {Outcome.CRASHED: FailureClass.CRASH}
 
 
 @dataclass
@@ -63,7 +66,7 @@ class End:
     """How a process ended. ``why`` is set where the worker ended it: ``case-timeout``, ``silent``, ``cell-timeout``,
     ``stopped``; ``limit_s`` is the limit's value then. ``output`` is what it printed last, ``out_of_memory`` what the
     kernel's out-of-memory killer did to it or to what it started, ``lost`` whether some of its events never came, and
-    ``notes`` what else is to be told."""
+    ``notes`` what else is to be told. ``overdue`` is the case whose limit ran out: others may have run beside it."""
 
     exit_code: int | None
     signal: int | None
@@ -73,6 +76,7 @@ class End:
     out_of_memory: str = ""
     lost: bool = False
     notes: tuple[str, ...] = ()
+    overdue: Key | None = None
 
     @property
     def limit(self) -> str:
@@ -91,18 +95,23 @@ LIMITS = {
 class ProcessReport:
     """What one pytest process has reported so far."""
 
-    def __init__(self, process: int, rules: Sequence[FailureRule], names: Names) -> None:
+    def __init__(self, process: int, by_rule: Callable[[str], FailureClass | None], names: Names) -> None:
         self.process = process
-        self.running: Key | None = None
+        self.under_way: dict[Key, None] = {}
         self.poisoned = ""
         self.started = False
         self.finished = False
         self.observed: set[Key] = set()
         self.cases: list[Key] = []
-        self._rules = rules
+        self._by_rule = by_rule
         self._names = names
-        self._by_id: dict[str, list[Key]] = {}
+        self._broken_in: list[Key] = []
         self._told: set[tuple[str, int]] = set()
+
+    @property
+    def running(self) -> Key | None:
+        """The case under way; where workers of pytest-xdist run several, the one that began first."""
+        return next(iter(self.under_way), None)
 
     @property
     def running_name(self) -> str | None:
@@ -142,7 +151,6 @@ class ProcessReport:
         for node_id, occurrence in data["cases"]:
             key = (str(node_id), int(occurrence))
             self.cases.append(key)
-            self._by_id.setdefault(key[0], []).append(key)
             self._names.of(key)
         return []
 
@@ -150,7 +158,10 @@ class ProcessReport:
         return [CollectedEvent(self.process, int(data["count"]))]
 
     def _on_started(self, data: Mapping[str, Any]) -> list[Event]:
-        self.running = self.cases[data["index"]]
+        key = self.cases[data["index"]]
+        if not data.get("beside"):
+            self.under_way.clear()
+        self.under_way[key] = None
         return []
 
     def _on_poisoned(self, data: Mapping[str, Any]) -> list[Event]:
@@ -183,7 +194,7 @@ class ProcessReport:
         return [CaseEvent(self.process, name, 0, Outcome.NOT_OBSERVED, message=message) for name in names]
 
     def _on_finished(self, data: Mapping[str, Any]) -> list[Event]:
-        key = self.cases[data["index"]] if "index" in data else self._spread(str(data["id"]))
+        key = self.cases[data["index"]]
         outcome = Outcome(data["outcome"])
         cleaner = Cleaner()
         exception, message = data["exception"], str(data["message"])
@@ -195,7 +206,7 @@ class ProcessReport:
             node_id=node_id,
             occurrence=occurrence,
             outcome=outcome,
-            failure_class=classify(exception, message, self._rules) if bad else None,
+            failure_class=classify(exception, message, self._by_rule) if bad else _CLASS_OF.get(outcome),
             duration_s=float(data["duration"]),
             message=cleaner.text(message, MESSAGE_BYTES),
             traceback=cleaner.text(str(data["traceback"]), TRACEBACK_BYTES),
@@ -204,20 +215,17 @@ class ProcessReport:
             cleaned=cleaned or cleaner.cleaned,
         )
         self.observed.add(key)
-        self.running = None
+        self.under_way.pop(key, None)
         return [event]
-
-    def _spread(self, node_id: str) -> Key:
-        """The next case of this id, where workers of pytest-xdist report by id alone."""
-        return next(key for key in self._by_id[node_id] if key not in self.observed)
 
     def ended(self, end: End) -> list[Event]:
         """What is left to say when the process is gone: the case under way, the cases not observed, its end."""
         events: list[Event] = []
         self.finished = self.finished and not end.lost  # What was lost may have been a case.
-        if self.running is not None:
-            events.append(self._interrupted(self.running, end))
-        events += [self._case(key, Outcome.NOT_OBSERVED) for key in self.unobserved() if key != self.running]
+        limited = end.why == "case-timeout"
+        self._broken_in = [key for key in self.under_way if not limited or key == end.overdue]
+        events += [self._interrupted(key, end) for key in self._broken_in]
+        events += [self._case(key, Outcome.NOT_OBSERVED) for key in self.rest()]
         events.append(
             ProcessEndedEvent(
                 process=self.process,
@@ -263,6 +271,15 @@ class ProcessReport:
                 message=f"{message}: {killed}" if killed else message,
                 traceback=_stacks(end.output),
             )
+        if end.exit_code == 1 and (found := _PYTEST_TIMEOUT.search(plain := _ESCAPES.sub("", end.output))):
+            self.observed.add(key)
+            return self._case(
+                key,
+                Outcome.TIMED_OUT,
+                failure_class=FailureClass.TIMEOUT,
+                message="pytest-timeout's limit ran out, and its thread method ended the process with this case",
+                traceback=Cleaner().text(plain[found.start() :], TRACEBACK_BYTES),
+            )
         message = f"the process ended with exit code {end.exit_code} in the middle of this case"
         return self._case(
             key,
@@ -298,8 +315,9 @@ class ProcessReport:
         return broke and (bool(self.observed) or self.running is not None)
 
     def rest(self) -> list[Key]:
-        """What a fresh process is to run: all unobserved cases but the one that took this process down."""
-        return [key for key in self.unobserved() if key != self.running]
+        """What a fresh process is to run: all unobserved cases but the one that took this process down, or those under
+        way with it. Known once it has ended."""
+        return [key for key in self.unobserved() if key not in self._broken_in]
 
 
 def last_words(output: str, exit_code: int | None) -> str:

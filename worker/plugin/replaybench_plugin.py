@@ -6,6 +6,7 @@ only. ``REPLAYBENCH_EVENTS`` names the file that the lines are appended to; with
 null means all, and then the id may also be that of a file, a class or a function with parameters. Lines are ASCII,
 so that NUL and lone surrogates survive. A case's key is its place in the collection, not its id: ids may repeat.
 ``REPLAYBENCH_CAPTURED`` is the descriptor of a socket to the worker, which has sent the key that seals each line.
+In a worker of pytest-xdist it writes nothing: its reports reach the controller, with what the exception alone can tell.
 
 This file must never make a run fail that would pass without it.
 """
@@ -13,6 +14,7 @@ This file must never make a run fail that would pass without it.
 # ruff: noqa: ARG002 - pytest passes by name what a hook asks for; zip(strict=) needs Python 3.10
 from __future__ import annotations
 
+import collections
 import contextlib
 import errno
 import faulthandler
@@ -25,7 +27,7 @@ import signal
 import socket
 import stat
 import sys
-from typing import Any, Callable, Dict, Generator, List, Optional, Tuple  # noqa: UP035 - Python 3.9
+from typing import Any, Callable, Deque, Dict, Generator, List, Optional, Tuple  # noqa: UP035 - Python 3.9
 
 import pytest
 
@@ -33,6 +35,7 @@ _MESSAGE = 8 << 10
 _TRACEBACK = 64 << 10
 _EVIDENCE = 64 << 10
 _CHUNK = 500
+_CHUNK_LETTERS = 256 << 10
 
 _EVENTS = os.environ.pop("REPLAYBENCH_EVENTS", "")
 _SELECT = os.environ.pop("REPLAYBENCH_SELECT", "")
@@ -41,6 +44,8 @@ _EVENTS_LOST = 174
 _EVENTS_BROKEN = 175
 _KEY_BYTES = 32
 _SEAL = 32
+_PHASES = ("setup", "call", "teardown")
+_CARRIED = "replaybench_exception"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 # A test may put something else in the place of any of these, and forget to put it back.
@@ -81,15 +86,19 @@ def pytest_load_initial_conftests() -> None:
 
 def pytest_configure(config: Any) -> None:
     """Start to write, except in a worker of pytest-xdist, whose controller writes for all."""
-    if _EVENTS and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        if "replaybench" in config.workerinput:
+            selection = _Selection(_loads(config.workerinput["replaybench"]))
+            config.pluginmanager.register(_Carrier(selection), "replaybench-carrier")
+    elif _EVENTS:
         config.pluginmanager.register(_Writer(_EVENTS, _selection()), "replaybench-writer")
 
 
-def _selection() -> Optional[set]:  # type: ignore[type-arg]  # noqa: UP045
+def _selection() -> _Selection:
     if not _SELECT:
-        return None
+        return _Selection(None)
     with open(_SELECT, encoding="ascii") as stream:
-        return {(node_id, occurrence) for node_id, occurrence in json.load(stream)}
+        return _Selection(json.load(stream))
 
 
 def _cut(text: str, most: int) -> str:
@@ -131,6 +140,68 @@ def _meanings(node_id: str) -> List[str]:  # noqa: UP006
     return [node_id] + ["::".join([path] + names[:count]) for count in range(len(names), -1, -1)]  # noqa: RUF005
 
 
+def _chunks(items: List[Any], letters: Callable[[Any], int]) -> List[List[Any]]:  # noqa: UP006
+    """The items in pieces of which each makes a line that can be read at once."""
+    chunks: List[List[Any]] = []  # noqa: UP006
+    room = 0
+    for item in items:
+        room -= letters(item)
+        if not chunks or room < 0 or len(chunks[-1]) == _CHUNK:
+            chunks.append([])
+            room = _CHUNK_LETTERS - letters(item)
+        chunks[-1].append(item)
+    return chunks
+
+
+class _Selection:
+    """The cases that are to run: all of them where there are no pairs."""
+
+    def __init__(self, pairs: Optional[List[Any]]) -> None:  # noqa: UP006, UP045
+        self.pairs = pairs
+        self.chosen = None if pairs is None else {(node_id, occurrence) for node_id, occurrence in pairs}
+
+    def meant(self, node_id: str) -> List[str]:  # noqa: UP006
+        """The selected ids that mean a case, whichever occurrence it is."""
+        return [name for name in _meanings(node_id) if (name, None) in self.chosen] if self.chosen else []
+
+    def missing(self, node_ids: List[str]) -> List[str]:  # noqa: UP006
+        """The selected ids that mean none of these."""
+        names = {node_id for node_id, occurrence in self.chosen or () if occurrence is None}
+        if names:
+            for node_id in node_ids:
+                names.difference_update(self.meant(node_id))
+        return sorted(names)
+
+    def split(self, items: List[Any]) -> Tuple[List[Any], List[int], List[Any]]:  # noqa: UP006
+        """The items to keep, the occurrence of each among equal ids, and the items to leave out."""
+        seen: Dict[str, int] = {}  # noqa: UP006
+        kept, occurrences, left = [], [], []
+        for item in items:
+            occurrence = seen.get(item.nodeid, 0)
+            seen[item.nodeid] = occurrence + 1
+            if self.chosen is None or (item.nodeid, occurrence) in self.chosen or self.meant(item.nodeid):
+                kept.append(item)
+                occurrences.append(occurrence)
+            else:
+                left.append(item)
+        return kept, occurrences, left
+
+    def numbered(self, node_ids: List[str]) -> List[List[Any]]:  # noqa: UP006
+        """The ids that a worker of pytest-xdist has kept, each with its occurrence in the whole collection."""
+        numbers: Dict[str, List[int]] = {}  # noqa: UP006
+        for node_id, occurrence in sorted(pair for pair in self.chosen or () if pair[1] is not None):
+            if (node_id, None) not in (self.chosen or ()):
+                numbers.setdefault(node_id, []).append(occurrence)
+        seen: Dict[str, int] = {}  # noqa: UP006
+        cases = []
+        for node_id in node_ids:
+            place = seen.get(node_id, 0)
+            seen[node_id] = place + 1
+            known = numbers.get(node_id, [])
+            cases.append([node_id, known[place] if place < len(known) else place])
+        return cases
+
+
 class _Case:
     """What is known of the case under way."""
 
@@ -144,8 +215,8 @@ class _Case:
     def look_at(self, value: BaseException) -> None:
         kind = type(value)
         self.exception = {
-            "type": f"{kind.__module__}.{kind.__qualname__}",
-            "bases": [base.__name__ for base in kind.__mro__][:12],
+            "type": _cut(f"{kind.__module__}.{kind.__qualname__}", _MESSAGE),
+            "bases": [_cut(base.__name__, _MESSAGE) for base in kind.__mro__[:12]],
             "text": _cut(_text(value), _MESSAGE),
         }
         for name in ("failure_class", "evidence"):
@@ -173,6 +244,9 @@ def _outcome(reports: List[Any]) -> Tuple[str, Any]:  # noqa: UP006
     """The one outcome over set-up, call and tear-down, as pytest counts them, and the report that decides it."""
     failed = [report for report in reports if report.failed]
     for report in failed:
+        if report.when not in _PHASES:
+            return "crashed", report
+    for report in failed:
         if report.when == "call":
             return "failed", report
     if failed:
@@ -196,7 +270,15 @@ def _message(report: Any) -> str:
 
 def _properties(report: Any) -> Dict[str, Any]:  # noqa: UP006
     def look() -> Dict[str, Any]:  # noqa: UP006
-        return {str(name): _jsonable(value) for name, value in getattr(report, "user_properties", [])}
+        told: Dict[str, Any] = {}  # noqa: UP006
+        room = 2 * _EVIDENCE
+        for name, value in getattr(report, "user_properties", []):
+            key = _cut(str(name), _MESSAGE)
+            told[key] = _jsonable(value)
+            room -= len(_dumps([key, told[key]]))
+            if room < 0:  # The worker cuts it to less.
+                break
+        return told
 
     found: Dict[str, Any] = _safely(look, lambda error: {"unreadable": type(error).__name__})  # noqa: UP006
     return found
@@ -244,7 +326,7 @@ class _Lines:
 class _Writer:
     """The plugin proper: one per pytest run."""
 
-    def __init__(self, path: str, selection: Optional[set]) -> None:  # type: ignore[type-arg]  # noqa: UP045
+    def __init__(self, path: str, selection: _Selection) -> None:
         self.lines = _Lines(path)
         self.pid = os.getpid()
         self.selection = selection
@@ -252,7 +334,10 @@ class _Writer:
         self.occurrences: Dict[int, List[int]] = {}  # noqa: UP006
         self.indices: Dict[int, List[int]] = {}  # noqa: UP006
         self.case: Optional[_Case] = None  # noqa: UP045
-        self.spread: Dict[str, _Case] = {}  # noqa: UP006 - cases that workers of pytest-xdist run
+        # What workers of pytest-xdist run: of each id the places that wait, and those under way; reports by worker.
+        self.waiting: Dict[str, Deque[int]] = {}  # noqa: UP006
+        self.under_way: Dict[str, Deque[int]] = {}  # noqa: UP006
+        self.spread: Dict[Tuple[str, str], _Case] = {}  # noqa: UP006
 
     def write(self, event: str, **fields: Any) -> None:
         if _getpid() == self.pid:  # A test may fork and let its child run on.
@@ -264,28 +349,18 @@ class _Writer:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> Generator[None, None, None]:  # noqa: UP006
         yield
-        seen: Dict[str, int] = {}  # noqa: UP006
-        kept, left = [], []
-        missing = {node_id for node_id, occurrence in self.selection or () if occurrence is None}
-        for item in items:
-            occurrence = seen.get(item.nodeid, 0)
-            seen[item.nodeid] = occurrence + 1
-            meant = self.meant(item.nodeid)
-            missing.difference_update(meant)
-            if self.selection is None or (item.nodeid, occurrence) in self.selection or meant:
-                self.occurrences.setdefault(id(item), []).append(occurrence)
-                kept.append(item)
-            else:
-                left.append(item)
-        if missing:
-            self.write("missing", ids=sorted(missing))
+        missing = self.selection.missing([item.nodeid for item in items])
+        kept, occurrences, left = self.selection.split(items)
+        for item, occurrence in zip(kept, occurrences):  # noqa: B905
+            self.occurrences.setdefault(id(item), []).append(occurrence)
+        self.tell_missing(missing)
         if left:
             items[:] = kept
             config.hook.pytest_deselected(items=left)
 
-    def meant(self, node_id: str) -> List[str]:  # noqa: UP006
-        """The selected ids that mean a case, whichever occurrence it is."""
-        return [name for name in _meanings(node_id) if (name, None) in self.selection] if self.selection else []
+    def tell_missing(self, missing: List[str]) -> None:  # noqa: UP006
+        for ids in _chunks(missing, len):
+            self.write("missing", ids=ids)
 
     def pytest_collection_finish(self, session: Any) -> None:
         cases = []
@@ -293,8 +368,11 @@ class _Writer:
             occurrences = self.occurrences.get(id(item))
             cases.append([item.nodeid, occurrences.pop(0) if occurrences else 0])
             self.indices.setdefault(id(item), []).append(index)
-        for first in range(0, len(cases), _CHUNK):
-            self.write("cases", cases=cases[first : first + _CHUNK])
+        self.tell(cases)
+
+    def tell(self, cases: List[Any]) -> None:  # noqa: UP006
+        for chunk in _chunks(cases, lambda case: len(case[0])):
+            self.write("cases", cases=chunk)
         self.write("collected", count=len(cases))
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -345,10 +423,32 @@ class _Writer:
         if self.case is not None:
             self.case.reports.append(report)
             return
-        case = self.spread.setdefault(report.nodeid, _Case())
+        key = (_worker_of(report), report.nodeid)
+        case = self.spread.setdefault(key, _Case())
         case.reports.append(report)
-        if report.when == "teardown":
-            self.finish(self.spread.pop(report.nodeid), {"id": report.nodeid}, None)
+        carried = getattr(report, _CARRIED, None)
+        if isinstance(carried, str) and not case.exception:
+            case.exception = _safely(lambda: dict(_loads(carried)), lambda _: {})
+        if report.when not in _PHASES:  # The worker has crashed.
+            self.finish_spread(key)
+
+    def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
+        if self.case is None and self.waiting.get(nodeid):
+            index = self.waiting[nodeid].popleft()
+            self.under_way.setdefault(nodeid, collections.deque()).append(index)
+            self.write("started", index=index, beside=True)
+
+    def pytest_runtest_logfinish(self, nodeid: str, location: Any) -> None:
+        for key, case in self.spread.items() if self.case is None else ():
+            if key[1] == nodeid and any(report.when == "teardown" for report in case.reports):
+                self.finish_spread(key)
+                return
+
+    def finish_spread(self, key: Tuple[str, str]) -> None:  # noqa: UP006
+        case = self.spread.pop(key)
+        places = self.under_way.get(key[1]) or self.waiting.get(key[1])
+        if places:
+            self.finish(case, {"index": places.popleft()}, None)
 
     def finish(self, case: _Case, key: Dict[str, Any], broken: Optional[str]) -> None:  # noqa: UP006, UP045
         def unreadable(error: BaseException) -> Dict[str, Any]:  # noqa: UP006
@@ -363,7 +463,7 @@ class _Writer:
     def said(self, case: _Case, broken: Optional[str]) -> Dict[str, Any]:  # noqa: UP006, UP045
         outcome, report = _outcome(case.reports)
         message, traceback = _message(report), ""
-        if outcome in ("failed", "error"):
+        if outcome in ("failed", "error", "crashed"):
             traceback = str(report.longreprtext)
         elif broken:
             outcome, message = "error", f"the case left the CUDA device unusable: {broken}"
@@ -378,20 +478,53 @@ class _Writer:
         }
 
     @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["replaybench"] = _dumps(self.selection.pairs)
+
+    @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: List[str]) -> None:  # noqa: UP006
-        if not self.indices:
-            self.indices = {-1: []}
-            seen: Dict[str, int] = {}  # noqa: UP006
-            cases = []
-            for node_id in ids:
-                cases.append([node_id, seen.get(node_id, 0)])
-                seen[node_id] = seen.get(node_id, 0) + 1
-            self.write("cases", cases=cases)
-            self.write("collected", count=len(cases))
+        if not self.waiting:
+            self.tell_missing(self.selection.missing(ids))
+            for index, node_id in enumerate(ids):
+                self.waiting.setdefault(node_id, collections.deque()).append(index)
+            self.tell(self.selection.numbered(ids))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: Any, exitstatus: Any) -> None:
         self.write("session-finished", exit=int(exitstatus))
+
+
+class _Carrier:
+    """In a worker of pytest-xdist: runs what is selected, and sends along what only the exception itself can tell."""
+
+    def __init__(self, selection: _Selection) -> None:
+        self.selection = selection
+        self.case = _Case()
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_collection_modifyitems(self, config: Any, items: List[Any]) -> Generator[None, None, None]:  # noqa: UP006
+        yield
+        kept, _, left = self.selection.split(items)
+        if left:
+            items[:] = kept
+            config.hook.pytest_deselected(items=left)
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: Any) -> Generator[None, None, None]:
+        self.case = _Case()
+        yield
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
+        made = yield
+        if call.excinfo is None or self.case.exception or isinstance(call.excinfo.value, pytest.skip.Exception):
+            return
+        self.case.remember(call.excinfo.value)
+        _safely(lambda: setattr(made.get_result(), _CARRIED, _dumps(self.case.exception)), lambda _: None)
+
+
+def _worker_of(report: Any) -> str:
+    return str(_safely(lambda: report.node.gateway.id, lambda _: ""))
 
 
 def _broken_device() -> Optional[str]:  # noqa: UP045
