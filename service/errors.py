@@ -318,6 +318,12 @@ class DiskFull(ServiceError):
     status, code, title = 503, "disk-full", "The service's disk is full"
 
 
+class PartStalled(ServiceError):
+    """A thread of the service has ended or hangs: it answers, and what it does by itself does not happen."""
+
+    status, code, title = 503, "part-stalled", "A part of the service stands still"
+
+
 class DatabaseUnavailable(ServiceError):
     """The database does not answer, or stayed locked for too long."""
 

@@ -16,6 +16,7 @@ from service.dispatch.broker import Broker
 from service.jobs import changes, idempotency
 from service.matrix.fit import misfit
 from service.models import Cell, Worker
+from service.pulse import PATIENCE_S, Pulse
 from service.settings import Settings
 from service.states import CellState
 from service.workers import reaper
@@ -36,21 +37,25 @@ class Sweep:
         self._database, self._broker, self._settings = database, broker, settings
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweep", daemon=True)
+        self._pulse = Pulse(self._thread, settings.sweep_s + PATIENCE_S)
+        self.pulses = (self._pulse,)
         self._last: float | None = None
         self._steady_since = time.monotonic()
         self._explained = 0
 
     def start(self) -> None:
         """Begins to sweep."""
-        self._thread.start()
+        self._pulse.start()
 
     def stop(self) -> None:
         """Ends the thread and waits for it."""
+        self._pulse.stop()
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.wait(self._settings.sweep_s):
+            self._pulse.beat()
             try:
                 self.once()
             except DatabaseError as error:
