@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from service.clock import elapsed_s
 from service.database import Database
 from service.jobs import views as jobs
 from service.jobs.schemas import CellOutput
@@ -81,7 +82,7 @@ def _suite(database: Database, cell: CellOutput, attempt: AttemptOutput | None) 
     return junit.Suite(
         name=cell.name,
         counts=attempt.counts,
-        duration_s=(attempt.ended_at - begun).total_seconds() if attempt.ended_at else 0.0,
+        duration_s=elapsed_s(begun, attempt.ended_at) if attempt.ended_at else 0.0,
         started=begun.isoformat(),
         properties=properties,
         cases=_cases(database, attempt.id),
