@@ -22,7 +22,7 @@ class ServiceError(Exception):
         """The headers that go with the status."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
-        if self.status in {429, 503}:
+        if self.status in {429, 503} or "retry_after_s" in self.extra:
             return {"Retry-After": str(self.extra.get("retry_after_s", 1))}
         return {}
 
@@ -196,6 +196,15 @@ class NothingToRerun(ServiceError):
     """No cell of the job is in a state to be run again."""
 
     status, code, title = 409, "nothing-to-rerun", "Nothing to run again"
+
+
+class JobStopping(NothingToRerun):
+    """The job was cancelled, and its workers still stop what ran. ``retry_after_s`` is when to ask again."""
+
+    status, code, title = 409, "job-stopping", "The job is still stopping"
+
+    def __init__(self, detail: str, retry_after_s: int) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
 
 
 class JobEnded(ServiceError):
