@@ -12,7 +12,7 @@ from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from service.errors import DatabaseUnavailable, ServiceError, ValueRefused
+from service.errors import NO_ROOM, DatabaseUnavailable, DiskFull, ServiceError, ValueRefused
 
 log = structlog.get_logger()
 
@@ -80,6 +80,15 @@ def _data_error(request: Request, error: Exception) -> JSONResponse:
     return _service_error(request, ValueRefused(text))
 
 
+def _os_error(request: Request, error: Exception) -> JSONResponse:
+    """A disk that is full is no fault of ours, whichever file it was. Any other error is."""
+    if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+        raise error
+    log.error("disk-full", path=request.url.path, error=str(error)[:500])
+    full = DiskFull("No room on a disk of the service; its log says for which file. Make room, and send it again.")
+    return _service_error(request, full)
+
+
 def _fault(request: Request, error: Exception) -> JSONResponse:
     """A fault of ours. Its traceback goes to the log, since the server logs it behind this answer."""
     log.error("fault", method=request.method, path=request.url.path, error=repr(error)[:500])
@@ -93,6 +102,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(DataError, _data_error)
+    app.add_exception_handler(OSError, _os_error)
     app.add_exception_handler(Exception, _fault)
     for unavailable in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(unavailable, _database_error)

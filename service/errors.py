@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, ClassVar
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the kernel says where a disk is full."""
 
 
 class ServiceError(Exception):
