@@ -12,6 +12,7 @@ from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
+from service.body_limit import CallRefused
 from service.errors import NO_ROOM, DatabaseUnavailable, DiskFull, ServiceError, ValueRefused
 
 log = structlog.get_logger()
@@ -60,7 +61,9 @@ def _shown(item: dict[str, Any]) -> str:
     return repr(value[:200] if isinstance(value, (str, bytes, list)) else value)[:200]
 
 
-def _http_error(_: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, CallRefused):
+        return _service_error(request, error.error)
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this class alone
     code = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
         error.status_code, f"http-{error.status_code}"
