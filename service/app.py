@@ -27,6 +27,7 @@ from service.jobs import endpoints as jobs
 from service.outgoing.courier import Courier
 from service.pages import endpoints as pages
 from service.pages import hooks as hook_pages
+from service.pulse import Part, check
 from service.repositories import endpoints as repositories
 from service.results import endpoints as results
 from service.results.artifacts import sweep_drafts
@@ -49,6 +50,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     broker = Broker(settings.broker_url)
     database = Database(settings.database, broker.send)
     planner = Planner(database, settings)
+    threads: tuple[Part, ...] = (
+        Sweep(database, broker, settings),
+        planner,
+        Scheduler(database, planner, settings),
+        Courier(database, settings, (StatusLine(settings), WebhookLine(settings))),
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -57,18 +64,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         known = tokens.ensure(settings.data_dir, settings.submit_token, settings.worker_token)
         app.state.gate = Gate(database, known, settings)
         await run_in_threadpool(sweep_drafts, settings.data_dir)
-        sweep = Sweep(database, broker, settings)
-        sweep.start()
-        planner.start()
-        scheduler = Scheduler(database, planner, settings)
-        scheduler.start()
-        courier = Courier(database, settings, (StatusLine(settings), WebhookLine(settings)))
-        courier.start()
+        for part in threads:
+            part.start()
         yield
-        await run_in_threadpool(courier.stop)
-        await run_in_threadpool(scheduler.stop)
-        await run_in_threadpool(planner.stop)
-        await run_in_threadpool(sweep.stop)
+        for part in reversed(threads):
+            await run_in_threadpool(part.stop)
         database.close()
         broker.close()
 
@@ -87,9 +87,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @app.get("/api/v1/health", tags=["health"])
     def health() -> dict[str, str | int]:
-        """Whether the service answers and its database can be read. Needs no token and tells nothing else."""
+        """Whether the service answers, its database can be read and its own threads get on. Needs no token and tells
+        nothing else.
+        """
         if not database.answers():
             raise DatabaseUnavailable("The database does not answer.")
+        check(pulse for thread in threads for pulse in thread.pulses)
         return {"status": "ok", "version": version("replaybench"), "contract": CONTRACT}
 
     openapi.install(app)

@@ -103,13 +103,17 @@ def _cookie(request: Request) -> str | None:
     return request.cookies.get(COOKIE) if own else None
 
 
+def token_of(request: Request) -> str | None:
+    """The token that a call carries, good or not."""
+    bearer = _bearer(request)
+    return _cookie(request) if bearer is None else bearer
+
+
 def _require(request: Request, scope: Scope) -> None:
     gate: Gate = request.app.state.gate
-    bearer = _bearer(request)
-    token = _cookie(request) if bearer is None else bearer
     # Whoever's cookie is out of date reads on where all may read; a program is told that its token is refused.
     request.state.scope = scope
-    request.state.caller = gate.admit(token, scope, address_of(request), optional=bearer is None)
+    request.state.caller = gate.admit(token_of(request), scope, address_of(request), optional=_bearer(request) is None)
 
 
 # For the OpenAPI document alone: the gate reads the header by itself, and answers in our own words.

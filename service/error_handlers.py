@@ -12,7 +12,8 @@ from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 
-from service.errors import DatabaseUnavailable, ServiceError, ValueRefused
+from service.body_limit import CallRefused
+from service.errors import NO_ROOM, DatabaseUnavailable, DiskFull, ServiceError, ValueRefused
 
 log = structlog.get_logger()
 
@@ -60,7 +61,9 @@ def _shown(item: dict[str, Any]) -> str:
     return repr(value[:200] if isinstance(value, (str, bytes, list)) else value)[:200]
 
 
-def _http_error(_: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, CallRefused):
+        return _service_error(request, error.error)
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this class alone
     code = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
         error.status_code, f"http-{error.status_code}"
@@ -80,6 +83,15 @@ def _data_error(request: Request, error: Exception) -> JSONResponse:
     return _service_error(request, ValueRefused(text))
 
 
+def _os_error(request: Request, error: Exception) -> JSONResponse:
+    """A disk that is full is no fault of ours, whichever file it was. Any other error is."""
+    if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+        raise error
+    log.error("disk-full", path=request.url.path, error=str(error)[:500])
+    full = DiskFull("No room on a disk of the service; its log says for which file. Make room, and send it again.")
+    return _service_error(request, full)
+
+
 def _fault(request: Request, error: Exception) -> JSONResponse:
     """A fault of ours. Its traceback goes to the log, since the server logs it behind this answer."""
     log.error("fault", method=request.method, path=request.url.path, error=repr(error)[:500])
@@ -93,6 +105,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(DataError, _data_error)
+    app.add_exception_handler(OSError, _os_error)
     app.add_exception_handler(Exception, _fault)
     for unavailable in (OperationalError, InterfaceError, PoolTimeout):
         app.add_exception_handler(unavailable, _database_error)

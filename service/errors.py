@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, ClassVar
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the kernel says where a disk is full."""
 
 
 class ServiceError(Exception):
@@ -22,7 +26,7 @@ class ServiceError(Exception):
         """The headers that go with the status."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
-        if self.status in {429, 503}:
+        if self.status in {429, 503} or "retry_after_s" in self.extra:
             return {"Retry-After": str(self.extra.get("retry_after_s", 1))}
         return {}
 
@@ -198,6 +202,15 @@ class NothingToRerun(ServiceError):
     status, code, title = 409, "nothing-to-rerun", "Nothing to run again"
 
 
+class JobStopping(NothingToRerun):
+    """The job was cancelled, and its workers still stop what ran. ``retry_after_s`` is when to ask again."""
+
+    status, code, title = 409, "job-stopping", "The job is still stopping"
+
+    def __init__(self, detail: str, retry_after_s: int) -> None:
+        super().__init__(detail, retry_after_s=retry_after_s)
+
+
 class JobEnded(ServiceError):
     """The job has ended, so that it can't be cancelled."""
 
@@ -316,6 +329,12 @@ class DiskFull(ServiceError):
     """The service's disk has no room. Nothing of the call was stored."""
 
     status, code, title = 503, "disk-full", "The service's disk is full"
+
+
+class PartStalled(ServiceError):
+    """A thread of the service has ended or hangs: it answers, and what it does by itself does not happen."""
+
+    status, code, title = 503, "part-stalled", "A part of the service stands still"
 
 
 class DatabaseUnavailable(ServiceError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import structlog
 from kombu.exceptions import OperationalError as BrokerError
@@ -13,9 +12,11 @@ from sqlalchemy.orm import Session
 
 from service.database import Database
 from service.dispatch.broker import Broker
+from service.dispatch.clock_steps import Clocks, Look
 from service.jobs import changes, idempotency
 from service.matrix.fit import misfit
 from service.models import Cell, Worker
+from service.pulse import PATIENCE_S, Pulse
 from service.settings import Settings
 from service.states import CellState
 from service.workers import reaper
@@ -32,25 +33,29 @@ LOOKED_AT = 500
 class Sweep:
     """A thread that runs the sweep until it is stopped. Every step is idempotent: two services may sweep at once."""
 
-    def __init__(self, database: Database, broker: Broker, settings: Settings) -> None:
+    def __init__(self, database: Database, broker: Broker, settings: Settings, clocks: Clocks | None = None) -> None:
         self._database, self._broker, self._settings = database, broker, settings
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweep", daemon=True)
-        self._last: float | None = None
-        self._steady_since = time.monotonic()
+        self._pulse = Pulse(self._thread, settings.sweep_s + PATIENCE_S)
+        self.pulses = (self._pulse,)
+        self._clocks = clocks or Clocks()
+        self._steady_since = self._clocks.steady()
         self._explained = 0
 
     def start(self) -> None:
         """Begins to sweep."""
-        self._thread.start()
+        self._pulse.start()
 
     def stop(self) -> None:
         """Ends the thread and waits for it."""
+        self._pulse.stop()
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.wait(self._settings.sweep_s):
+            self._pulse.beat()
             try:
                 self.once()
             except DatabaseError as error:
@@ -59,18 +64,31 @@ class Sweep:
                 log.exception("sweep-failed")
 
     def once(self) -> None:
-        """One sweep. After a silence of our own (a start, a database that was away) leases get a full period first."""
-        silence = None if self._last is None else time.monotonic() - self._last
-        if silence is None or silence > self._settings.lease_s / 2:
-            with self._database.write() as session:
-                reaper.grant_all(session, self._settings)
-            self._steady_since = time.monotonic()
-        else:
-            reaper.reap(self._database, self._settings)
+        """One sweep: leases, then what waits."""
+        look = self._clocks.look()
+        self._lease(look)
+        self._clocks.keep(look)
         # What a worker did while we were away still lies in its spool: give it a lease's time to tell.
-        if time.monotonic() - self._steady_since > self._settings.lease_s:
-            reaper.end_stuck(self._database, self._settings)
-        self._last = time.monotonic()
+        if self._clocks.steady() - self._steady_since > self._settings.lease_s:
+            reaper.end_stuck(self._database, self._settings, look.moment, self._clocks.skipped_s)
+        self._look_at_waiting()
+
+    def _lease(self, look: Look) -> None:
+        """After a silence of our own (a start, a database that was away) or a step of the clock in which leases are
+        written, they get a full period first; else what is overdue ends.
+        """
+        silent = look.silence_s is None or look.silence_s > self._settings.lease_s / 2
+        if not silent and not look.step_s:
+            reaper.reap(self._database, self._settings, look.moment)
+            return
+        with self._database.write() as session:
+            reaper.grant_all(session, self._settings, look.moment)
+        if look.step_s:
+            log.warning("clock-stepped", step_s=round(look.step_s, 3), leases_granted_s=self._settings.lease_s)
+        if silent:
+            self._steady_since = self._clocks.steady()
+
+    def _look_at_waiting(self) -> None:
         with self._database.read() as session:
             waiting = dict(
                 session.execute(

@@ -20,6 +20,7 @@ from service.jobs import changes, notices, planning
 from service.jobs import service as jobs
 from service.jobs.schemas import JobInput, TreeInput
 from service.models import Job, Repository, Trigger
+from service.pulse import PATIENCE_S, Pulse
 from service.repositories.mirror import Mirror
 from service.settings import Settings
 from service.states import ENDED_JOB_STATES, JobState
@@ -29,6 +30,8 @@ log = structlog.get_logger()
 
 AT_ONCE = 100
 STOP_S = 10.0
+GIT_CALLS = 4
+"""Calls of git in one turn that may each take as long as a setting lets them, before somebody looks."""
 LONGEST_DETAIL = 4000
 APPROVAL = "it comes from a fork and waits for an approval by a person who may submit: `replaybench approve {}`"
 
@@ -64,10 +67,13 @@ class Planner:
         self._database, self._settings = database, settings
         self._wake, self._stopped = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
+        patience = settings.sweep_s + GIT_CALLS * settings.git_timeout_s + PATIENCE_S
+        self._pulse = Pulse(self._thread, patience)
+        self.pulses = (self._pulse,)
 
     def start(self) -> None:
         """Begins to plan."""
-        self._thread.start()
+        self._pulse.start()
 
     def wake(self) -> None:
         """Has it look at once."""
@@ -75,12 +81,14 @@ class Planner:
 
     def stop(self) -> None:
         """Ends the thread. One that git holds longer is left alone: its job is planned at the next start."""
+        self._pulse.stop()
         self._stopped = True
         self._wake.set()
         self._thread.join(STOP_S)
 
     def _run(self) -> None:
         while not self._stopped:
+            self._pulse.beat()
             try:
                 self.once()
             except DatabaseError as error:
@@ -97,6 +105,7 @@ class Planner:
         for one in waiting:
             if self._stopped:
                 return
+            self._pulse.beat()
             try:
                 self._settle(one)
             except DatabaseError as error:  # it is tried again; meanwhile those behind it have their turn

@@ -16,11 +16,12 @@ from service.database import Database
 from service.errors import ServiceError
 from service.hooks import service
 from service.hooks.events import Happened
-from service.hooks.planner import STOP_S, Planner
+from service.hooks.planner import GIT_CALLS, STOP_S, Planner
 from service.jobs import planning
 from service.matrix.cron import Cron
 from service.matrix.trigger import Schedule, TriggerEvent
 from service.models import Repository, Trigger
+from service.pulse import PATIENCE_S, Pulse
 from service.settings import Settings
 
 log = structlog.get_logger()
@@ -46,18 +47,23 @@ class Scheduler:
         self._looked: dict[int, datetime.datetime] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+        patience = settings.schedule_s + GIT_CALLS * settings.git_timeout_s + PATIENCE_S
+        self._pulse = Pulse(self._thread, patience)
+        self.pulses = (self._pulse,)
 
     def start(self) -> None:
         """Begins to look."""
-        self._thread.start()
+        self._pulse.start()
 
     def stop(self) -> None:
         """Ends the thread. One that git holds longer is left alone: nothing is half done meanwhile."""
+        self._pulse.stop()
         self._stop.set()
         self._thread.join(STOP_S)
 
     def _run(self) -> None:
         while not self._stop.wait(self._settings.schedule_s):
+            self._pulse.beat()
             try:
                 self.once(now())
             except DatabaseError as error:
@@ -73,6 +79,7 @@ class Scheduler:
         for number, url, since in repositories:
             if self._stop.is_set():
                 return
+            self._pulse.beat()
             try:
                 self._look(number, url, since, moment)
             except DatabaseError:

@@ -176,7 +176,7 @@ def run_again(session: Session, job_id: int) -> None:
     """Runs again what did not pass, and where all passed, all.
 
     Raises:
-        NothingToRerun: nothing of the job has ended.
+        NothingToRerun: nothing of the job has ended, or it is still stopping.
     """
     try:
         jobs.rerun(session, job_id, None)

@@ -14,6 +14,7 @@ from service.database import Database
 from service.dependencies import CallerDep, DatabaseDep, IdempotencyKey, SettingsDep, signed_in
 from service.errors import TooLarge
 from service.imports import service
+from service.imports.rows import rows_of
 from service.imports.schemas import ImportInput
 from service.jobs import idempotency, planning, views
 from service.jobs.schemas import JobOutput
@@ -87,9 +88,10 @@ def _import(
     # git and the report may take their time: nothing of the database is held meanwhile.
     reading = service.plan(about, content, planning.mirror_of(database, settings, repository.id, repository.url))
     stored = artifacts.store(settings.data_dir, content)
+    rows = rows_of(database.engine.dialect, reading.cases)
     with database.write() as session:
         made, job = idempotency.once(
-            session, key, settings, lambda: service.create(session, repository.id, about, reading, stored)
+            session, key, settings, lambda: service.create(session, repository.id, about, reading, rows, stored)
         )
         if made:
             detail = {"repository": about.repository, "commit": reading.commit, "report": stored.sha256}

@@ -13,6 +13,7 @@ from service.errors import ReportRefused, RuntimeInvalid
 from service.imports.cases import Cases, cases
 from service.imports.nodes import Nodes
 from service.imports.reading import ReportUnreadable, read
+from service.imports.rows import Rows
 from service.imports.schemas import ImportInput
 from service.imports.summary import Summary, environment, summarize
 from service.jobs import changes
@@ -21,7 +22,6 @@ from service.matrix.expand import tree_name
 from service.models import Attempt, Cell, Job, Tree
 from service.repositories.mirror import Mirror
 from service.results import artifacts, evidence
-from service.results.ingest import INSERT_CASES, case_row
 from service.states import AttemptState, CellState, JobState, Origin
 from worker.encoding import encode
 from worker.messages import Cause, RuntimeSpec, SuiteSpec
@@ -29,17 +29,18 @@ from worker.messages import Cause, RuntimeSpec, SuiteSpec
 ARTIFACT = "junit.xml"
 KIND = "import"
 """The kind of a cell that is never queued, so that no worker's kinds matter."""
-CASES_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A report that was read, and the commit that it belongs to. ``tree`` is git's object id."""
+    """A report that was read, and the commit that it belongs to. ``tree`` is git's object id, ``digest`` that of what
+    was observed."""
 
     commit: str
     tree: str
     runtime: RuntimeSpec
     cases: Cases
+    digest: str
     summary: Summary
     environment: dict[str, Any]
 
@@ -62,11 +63,15 @@ def plan(about: ImportInput, content: bytes, mirror: Mirror) -> Reading:
     commit = mirror.resolve(about.commit)
     found, tree = cases(report, Nodes(mirror.files(commit))), mirror.tree(commit)
     record = environment(about, runtime, report, tree)
-    return Reading(commit, tree, runtime, found, summarize(report, found, now()), record)
+    seen = [(case.node_id, case.occurrence, case.outcome, case.failure_class) for case in found.last]
+    digest = evidence.digest(tree, runtime.id, about.suite, seen, Origin.IMPORTED)
+    return Reading(commit, tree, runtime, found, digest, summarize(report, found, now()), record)
 
 
-def create(session: Session, repository_id: int, about: ImportInput, reading: Reading, stored: artifacts.Stored) -> Job:
-    """The job of a reading, ended already. ``stored`` is the report itself."""
+def create(
+    session: Session, repository_id: int, about: ImportInput, reading: Reading, rows: Rows, stored: artifacts.Stored
+) -> Job:
+    """The job of a reading, ended already. ``rows`` are its cases', ``stored`` is the report itself."""
     job = Job(
         repository_id=repository_id,
         state=JobState.WAITING,
@@ -83,11 +88,11 @@ def create(session: Session, repository_id: int, about: ImportInput, reading: Re
     cell = _cell(job, tree_of(session, repository_id, reading.commit, reading.tree), about, reading)
     session.add(cell)
     session.flush()
-    attempt = _attempt(cell, about, reading)
+    attempt = _attempt(cell, reading)
     session.add(attempt)
     session.flush()
     artifacts.keep(session, attempt.id, ARTIFACT, stored)
-    _store_cases(session, attempt.id, reading.cases)
+    rows.store(session, attempt.id)
     changes.end_cell(session, cell, reading.summary.verdict)
     changes.settle(session, job.id, [cell])
     # The run elsewhere began and ended then, not when its report came in.
@@ -115,9 +120,8 @@ def _cell(job: Job, tree: Tree, about: ImportInput, reading: Reading) -> Cell:
     )
 
 
-def _attempt(cell: Cell, about: ImportInput, reading: Reading) -> Attempt:
+def _attempt(cell: Cell, reading: Reading) -> Attempt:
     told = reading.summary
-    seen = [(case.node_id, case.occurrence, case.outcome, case.failure_class) for case in reading.cases.last]
     return Attempt(
         cell_id=cell.id,
         number=1,
@@ -135,13 +139,6 @@ def _attempt(cell: Cell, about: ImportInput, reading: Reading) -> Attempt:
         collected=told.collected,
         environment=reading.environment,
         comparison_key=evidence.comparison_key(reading.environment),
-        digest=evidence.digest(reading.tree, reading.runtime.id, about.suite, seen, Origin.IMPORTED),
+        digest=reading.digest,
         log_tail=told.log_tail,
     )
-
-
-def _store_cases(session: Session, attempt_id: int, found: Cases) -> None:
-    rows = [{**case_row(attempt_id, case), "last": False} for case in found.earlier]
-    rows += [case_row(attempt_id, case) for case in found.last]
-    for start in range(0, len(rows), CASES_AT_ONCE):
-        session.execute(INSERT_CASES, rows[start : start + CASES_AT_ONCE])

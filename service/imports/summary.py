@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from service.imports.cases import Cases, seconds, total_s
@@ -15,6 +17,8 @@ from service.states import Origin
 from worker.messages import Cause, Outcome, RuntimeSpec, Verdict
 
 LOG_TAIL = 64 << 10
+MOST = Decimal(10**9)
+"""Of what a report counts, the most that a column holds beside its cases: more says no more."""
 EARLIEST = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -67,12 +71,16 @@ def environment(about: ImportInput, runtime: RuntimeSpec, report: Report, tree: 
 
 def _declared(report: Report) -> int:
     """How many failures and errors the outermost suites say they have."""
-    return sum(_number(suite, key) for suite in report.suites for key in ("failures", "errors"))
+    return min(int(MOST), sum(_number(suite, key) for suite in report.suites for key in ("failures", "errors")))
 
 
 def _number(suite: Mapping[str, str], key: str) -> int:
-    text = suite.get(key, "")
-    return int(text) if text.isdecimal() and len(text) < 8 else 0
+    """A count, ``MOST`` at most, in whatever notation; 0 where it is none."""
+    try:
+        count = Decimal(suite.get(key, ""))
+    except InvalidOperation:
+        return 0
+    return 0 if count.is_nan() else math.ceil(max(Decimal(0), min(count, MOST)))
 
 
 def _detail(cases: Cases, untold: int) -> str:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.clock import now
 from service.dispatch import outbox
-from service.errors import ImportedResults, JobEnded, NotFound, NothingToRerun, RepositoryUnknown
+from service.errors import ImportedResults, JobEnded, JobStopping, NotFound, NothingToRerun, RepositoryUnknown
 from service.jobs import changes, notices
 from service.jobs.planning import Plan
 from service.jobs.schemas import JobInput
@@ -18,6 +18,9 @@ from service.models import Attempt, Cell, Job, Probe, Repository, Tree
 from service.states import AttemptState, CellState, JobState, Origin, move_cell
 from worker.encoding import encode
 from worker.messages import Verdict
+
+STOPPING_S = 5
+"""When to ask again for a job that is still stopping: most tests end at once when they are told to."""
 
 
 def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> Job:
@@ -170,12 +173,20 @@ def rerun(session: Session, job_id: int, chosen: Iterable[int] | None) -> None:
         NotFound: there is no such job, or a chosen cell is not one of its.
         ImportedResults: its results were made elsewhere.
         NothingToRerun: no cell fits.
+        JobStopping: it was cancelled, and something of it still runs.
         RepositoryUnknown: its repository was removed.
     """
     cells = _locked_cells(session, job_id)
     if not cells and _plan_again(session, job_id):
         return
     job = _own(session, job_id)
+    stopping = [cell.name for cell in cells if cell.state is not CellState.ENDED]
+    if job.cancel_requested_at is not None and stopping:  # what still stops would end as if this run were cancelled
+        raise JobStopping(
+            f"job {job_id} was cancelled and {stopping[0]} is still stopping ({len(stopping)} of {len(cells)} cells); "
+            f"run it again in {STOPPING_S} s",
+            STOPPING_S,
+        )
     wanted = None if chosen is None else set(chosen)
     unknown = (wanted or set()) - {cell.id for cell in cells}
     if unknown:

@@ -19,6 +19,7 @@ from service.database import Database
 from service.outgoing import call, outbox
 from service.outgoing.address import AddressRefused, Private
 from service.outgoing.retry import Again, Answer, Never, Step
+from service.pulse import PATIENCE_S, Pulse
 from service.settings import Settings
 
 log = structlog.get_logger()
@@ -69,26 +70,33 @@ class Courier:
         self._stop = threading.Event()
         private = Private.parse(settings.private_targets)
         self._bounds = call.Bounds(private, settings.delivery_timeout_s, self._stop.is_set)
-        self._threads = [threading.Thread(target=self._run, name=f"courier-{n}", daemon=True) for n in range(THREADS)]
+        patience = settings.delivery_s + settings.delivery_timeout_s + PATIENCE_S
+        self.pulses = tuple(Pulse(self._thread(number), patience) for number in range(THREADS))
 
     def start(self) -> None:
         """Begins to send."""
-        for thread in self._threads:
-            thread.start()
+        for pulse in self.pulses:
+            pulse.start()
 
     def stop(self) -> None:
         """Breaks off calls, gives their rows back, and waits for the threads."""
+        for pulse in self.pulses:
+            pulse.stop()
         self._stop.set()
-        for thread in self._threads:
-            thread.join()
+        for pulse in self.pulses:
+            pulse.thread.join()
 
-    def _run(self) -> None:
-        tidy_at = 0.0
+    def _thread(self, number: int) -> threading.Thread:
+        return threading.Thread(target=self._run, args=(number,), name=f"courier-{number}", daemon=True)
+
+    def _run(self, number: int) -> None:
+        tidy_at, pulse = 0.0, self.pulses[number]
         while not self._stop.wait(self._settings.delivery_s):
             for line in self._lines:
                 try:
+                    pulse.beat()
                     while not self._stop.is_set() and self.once(line):
-                        pass
+                        pulse.beat()
                     if time.monotonic() >= tidy_at:
                         tidy_at = time.monotonic() + TIDY_S
                         self._tidy()

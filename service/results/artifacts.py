@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +17,10 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
 from service.clock import now
-from service.errors import ArtifactConflict, DiskFull, NotFound, TooLarge
+from service.errors import NO_ROOM, ArtifactConflict, DiskFull, NotFound, TooLarge
 from service.models import Artifact
 
 DRAFT_S = 3600
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -51,10 +49,8 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
         TooLarge: there are more bytes than the cap.
         DiskFull: the data directory's disk has no room for them.
     """
-    folder(data_dir).mkdir(parents=True, exist_ok=True)
-    draft = folder(data_dir) / f"draft-{secrets.token_hex(8)}"
     digest, size = hashlib.sha256(), 0
-    try:
+    with _draft(data_dir) as draft:
         with draft.open("wb") as out:
             async for chunk in chunks:
                 size += len(chunk)
@@ -64,9 +60,33 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
                 out.write(chunk)
             out.flush()
             await run_in_threadpool(os.fsync, out.fileno())
-        place = file_of(data_dir, digest.hexdigest())
-        place.parent.mkdir(exist_ok=True)
-        draft.replace(place)
+        _publish(data_dir, draft, digest.hexdigest())
+    return Stored(size, digest.hexdigest())
+
+
+def store(data_dir: Path, content: bytes) -> Stored:
+    """Writes bytes that are here already to their place under their digest.
+
+    Raises:
+        DiskFull: the data directory's disk has no room for them.
+    """
+    stored = Stored(len(content), hashlib.sha256(content).hexdigest())
+    with _draft(data_dir) as draft:
+        with draft.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        _publish(data_dir, draft, stored.sha256)
+    return stored
+
+
+@contextlib.contextmanager
+def _draft(data_dir: Path) -> Iterator[Path]:
+    """A place to write to, gone afterwards. A disk without room is told as one, wherever in the block it shows."""
+    draft = folder(data_dir) / f"draft-{secrets.token_hex(8)}"
+    try:
+        folder(data_dir).mkdir(parents=True, exist_ok=True)
+        yield draft
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
@@ -75,24 +95,12 @@ async def receive(data_dir: Path, chunks: AsyncIterator[bytes], cap: int) -> Sto
         ) from error
     finally:
         draft.unlink(missing_ok=True)
-    return Stored(size, digest.hexdigest())
 
 
-def store(data_dir: Path, content: bytes) -> Stored:
-    """Writes bytes that are here already to their place under their digest."""
-    stored = Stored(len(content), hashlib.sha256(content).hexdigest())
-    place = file_of(data_dir, stored.sha256)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    draft = folder(data_dir) / f"draft-{secrets.token_hex(8)}"
-    try:
-        with draft.open("wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(place)
-    finally:
-        draft.unlink(missing_ok=True)
-    return stored
+def _publish(data_dir: Path, draft: Path, sha256: str) -> None:
+    place = file_of(data_dir, sha256)
+    place.parent.mkdir(exist_ok=True)
+    draft.replace(place)
 
 
 def sweep_drafts(data_dir: Path) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from sqlalchemy.orm import Session
-
+from service.clock import elapsed_s
 from service.database import Database
 from service.jobs import views as jobs
 from service.jobs.schemas import CellOutput
@@ -16,6 +15,8 @@ from service.states import AttemptState
 from worker.messages import Outcome, Verdict
 
 A_PAGE = 500
+A_PIECE = 64 << 10
+"""Characters that are sent at once, at least, but for the end."""
 SAID_BY_CASES = {Verdict.CRASHED: Outcome.CRASHED, Verdict.TIMED_OUT: Outcome.TIMED_OUT}
 """Verdicts that a case of that outcome says already."""
 SHOWN = ("host", "driver", "cuda", "python", "torch", "lightning", "tree", "probe_digest", "origin")
@@ -46,11 +47,24 @@ def of_job(database: Database, job_id: int) -> Iterator[str]:
 
 
 def _pieces(database: Database, name: str, parts: list[tuple[CellOutput, AttemptOutput | None]]) -> Iterator[str]:
-    with database.read() as session:
-        yield from junit.document(name, (_suite(session, cell, attempt) for cell, attempt in parts))
+    return joined(junit.document(name, (_suite(database, cell, attempt) for cell, attempt in parts)))
 
 
-def _suite(session: Session, cell: CellOutput, attempt: AttemptOutput | None) -> junit.Suite:
+def joined(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text in pieces of some size: each is sent by itself, at the cost of a thread's turn."""
+    held: list[str] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size >= A_PIECE:
+            yield "".join(held)
+            held, size = [], 0
+    if held:
+        yield "".join(held)
+
+
+def _suite(database: Database, cell: CellOutput, attempt: AttemptOutput | None) -> junit.Suite:
     if attempt is None:
         return junit.Suite(
             cell.name, {}, 0.0, cell.queued_at.isoformat(), {"cell": str(cell.id)}, (), _fault(None, cell)
@@ -68,10 +82,10 @@ def _suite(session: Session, cell: CellOutput, attempt: AttemptOutput | None) ->
     return junit.Suite(
         name=cell.name,
         counts=attempt.counts,
-        duration_s=(attempt.ended_at - begun).total_seconds() if attempt.ended_at else 0.0,
+        duration_s=elapsed_s(begun, attempt.ended_at) if attempt.ended_at else 0.0,
         started=begun.isoformat(),
         properties=properties,
-        cases=_cases(session, attempt.id),
+        cases=_cases(database, attempt.id),
         fault=_fault(attempt, cell),
     )
 
@@ -89,10 +103,12 @@ def _fault(attempt: AttemptOutput | None, cell: CellOutput) -> str:
     return f"{attempt.verdict}: {attempt.detail}" if attempt.detail else str(attempt.verdict)
 
 
-def _cases(session: Session, attempt_id: int) -> Iterator[CaseOutput]:
+def _cases(database: Database, attempt_id: int) -> Iterator[CaseOutput]:
+    # Whoever reads slowly must hold no connection meanwhile: there are some dozens for everybody.
     after, more = 0, True
     while more:
-        page = views.list_cases(session, attempt_id, after=after, limit=A_PAGE)
+        with database.read() as session:
+            page = views.list_cases(session, attempt_id, after=after, limit=A_PAGE)
         yield from page.items
         more = page.next is not None
         after = page.items[-1].id if page.items else 0

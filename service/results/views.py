@@ -9,6 +9,7 @@ from typing import TypeVar
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from service.clock import elapsed_s
 from service.errors import NotFound
 from service.jobs import views as jobs
 from service.jobs.schemas import CellOutput
@@ -130,7 +131,7 @@ def _row(
         counts=cell.counts,
         failure_classes=classes.get(cell.attempt or 0, {}),
         skip_reasons=reasons.get(cell.attempt or 0, {}),
-        duration_s=(attempt.ended_at - begun).total_seconds() if attempt and attempt.ended_at and begun else None,
+        duration_s=elapsed_s(begun, attempt.ended_at) if attempt and attempt.ended_at and begun else None,
         gpu=cell.gpu,
         flaky=cell.flaky,
         attempts=cell.attempts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import structlog
 from sqlalchemy import ColumnElement, select, update
@@ -21,21 +21,23 @@ from worker.messages import Verdict
 log = structlog.get_logger()
 
 
-def grant_all(session: Session, settings: Settings) -> None:
-    """Gives every live lease one full period: a service that was away cannot blame workers for its own silence."""
-    until = now() + datetime.timedelta(seconds=settings.lease_s)
-    short = select(Attempt.id).where(Attempt.state != AttemptState.ENDED, Attempt.lease_expires_at < until)
-    ids = session.scalars(short.order_by(Attempt.id).with_for_update(of=Attempt)).all()
+def grant_all(session: Session, settings: Settings, moment: datetime.datetime) -> None:
+    """Gives every live lease one full period from a moment, no less and no more: a service that was away cannot blame
+    workers for its own silence, nor wait for an hour because its clock was set back by one.
+    """
+    until = moment + datetime.timedelta(seconds=settings.lease_s)
+    live = select(Attempt.id).where(Attempt.state != AttemptState.ENDED)
+    ids = session.scalars(live.order_by(Attempt.id).with_for_update(of=Attempt)).all()
     session.execute(update(Attempt).where(Attempt.id.in_(ids)).values(lease_expires_at=until))
 
 
-def reap(database: Database, settings: Settings) -> int:
-    """Ends what is overdue; returns how many attempts that were.
+def reap(database: Database, settings: Settings, moment: datetime.datetime) -> int:
+    """Ends what is overdue at a moment; returns how many attempts that were.
 
     Each has a transaction of its own: one that ended a cell holds its job, and must not then wait for another cell of
     that job, whose worker may be writing and waiting for the job.
     """
-    overdue = (Attempt.state != AttemptState.ENDED, Attempt.lease_expires_at < now())
+    overdue = (Attempt.state != AttemptState.ENDED, Attempt.lease_expires_at < moment)
     with database.read() as session:
         found = session.scalars(select(Attempt.id).where(*overdue).order_by(Attempt.id)).all()
     reason = "the worker was not heard from before its lease ran out"
@@ -48,11 +50,16 @@ def reap(database: Database, settings: Settings) -> int:
     return reaped
 
 
-def end_stuck(database: Database, settings: Settings) -> int:
+def end_stuck(
+    database: Database,
+    settings: Settings,
+    moment: datetime.datetime,
+    skipped_s: Callable[[datetime.datetime], float],
+) -> int:
     """Ends attempts whose worker speaks and does not get on: one that claimed and never prepares, prepares for ever, or
-    runs beyond its suite's limit. The worker ends such by itself, unless it is broken. Returns how many that were.
+    runs beyond its suite's limit. The worker ends such by itself, unless it is broken. ``skipped_s`` says what of
+    the time since a moment did not pass, since the clock was set forward. Returns how many were ended.
     """
-    moment = now()
     live = select(Attempt.id, Attempt.cell_id, Attempt.state, Attempt.claimed_at, Attempt.started_at, Cell.suite_spec)
     live = live.join(Cell, Cell.id == Attempt.cell_id).where(Attempt.state != AttemptState.ENDED).order_by(Attempt.id)
     ended = 0
@@ -65,7 +72,7 @@ def end_stuck(database: Database, settings: Settings) -> int:
         elif state is AttemptState.RUNNING:
             since, name = started_at or claimed_at, "the suite's cell_timeout_s plus REPLAYBENCH_OVERTIME_S"
             limit = float(suite.get("cell_timeout_s", 0)) + settings.overtime_s
-        if since + datetime.timedelta(seconds=limit) > moment:
+        if since + datetime.timedelta(seconds=limit + skipped_s(since)) > moment:
             continue
         with database.write() as session:
             cell = session.scalars(select(Cell).where(Cell.id == cell_id).with_for_update(of=Cell)).one()

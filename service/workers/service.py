@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
 from service.access.scopes import Caller
-from service.clock import now
+from service.clock import elapsed_s, now
 from service.errors import WorkerUnknown
 from service.jobs import changes
 from service.matrix.fit import choose, misfit
@@ -224,7 +224,7 @@ def _grant(session: Session, cell: Cell, worker: Worker, devices: tuple[str, ...
         _spec(cell, tree),
         devices,
         credential=credentials.for_worker(session, tree.repository, settings),
-        queued_s=max(0.0, (moment - cell.queued_at).total_seconds()),
+        queued_s=elapsed_s(cell.queued_at, moment),
     )
 
 

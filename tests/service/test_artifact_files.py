@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from service.results import artifacts
 from tests.support import running_service
 from tests.support.fixtures import sqlite_url as database_url
-from tests.support.repository import GitRepository
+from tests.support.repository import PYTHON, GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
 
 __all__ = ["database_url"]
@@ -40,18 +41,56 @@ def test_what_a_killed_service_had_begun_to_write_is_removed_at_the_start(
         assert [file.exists() for file in (old, fresh, whole)] == [False, True, True]
 
 
+def full(*_: object, **__: object) -> None:
+    """What the kernel says where a disk has no room."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("act", ["fsync", "mkdir", "replace"])
+def test_a_report_for_which_there_is_no_room_is_imported_later(
+    service: RunningService, registered: GitRepository, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    """As an artifact is: 503 with a code, nothing stored, no draft left behind, whatever needed the room."""
+    about = {"repository": "demo", "commit": "main", "runtime": PYTHON, "suite": "nightly"}
+    report = b'<testsuite><testcase classname="a" name="b"/></testsuite>'
+
+    def post() -> tuple[int, str]:
+        answer = service.http.post("/api/v1/imports", params=about, content=report)
+        return answer.status_code, answer.json().get("code", "")
+
+    assert post() == (201, "")  # the repository's mirror is there from now on
+    artifacts.file_of(service.settings.data_dir, hashlib.sha256(report).hexdigest()).unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts.os if act == "fsync" else artifacts.Path, act, full)
+        assert post() == (503, "disk-full")
+    assert not list(artifacts.folder(service.settings.data_dir).glob("draft-*"))
+    assert len(service.get("/jobs")["items"]) == 1
+    assert post() == (201, "")
+
+
 def test_an_artifact_for_which_there_is_no_room_is_sent_again(
     service: RunningService, registered: GitRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """503 with a code and no draft left behind; with room again it is taken."""
     service.submit("demo", "main")
     attempt = service.driver().must_claim()
-
-    def full(_descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
         patch.setattr(artifacts.os, "fsync", full)
         assert put(service, attempt) == (503, "disk-full")
     assert not list(artifacts.folder(service.settings.data_dir).glob("draft-*"))
     assert put(service, attempt) == (201, "")
+
+
+def test_an_error_of_a_file_that_is_no_full_disk_is_a_fault(
+    service: RunningService, registered: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told to make room for what is broken otherwise."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    about = {"repository": "demo", "commit": "main", "runtime": PYTHON, "suite": "nightly"}
+    with monkeypatch.context() as patch:
+        patch.setattr(artifacts.os, "fsync", broken)
+        answer = service.http.post("/api/v1/imports", params=about, content=b"<testsuite/>")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")

@@ -294,3 +294,16 @@ def test_the_database_goes_back_without_what_was_imported(
     (deciding,) = (index for index in indexes if index["name"] == "uq_attempts_deciding")
     where = [str(text) for option, text in deciding["dialect_options"].items() if option.endswith("_where")]
     assert where == ["deciding"]
+
+
+def test_a_report_that_counts_more_failures_than_a_column_holds_is_no_pass(
+    service: RunningService, registered: GitRepository
+) -> None:
+    """Absurd counts are taken as what they say at least: that something failed."""
+    nines = "9" * 13
+    suite = f"<testsuite failures='{nines}' errors='{nines}'>{GOOD}</testsuite>"
+    content = f"<testsuites>{suite}{suite}</testsuites>"
+    job = send(service, content)
+    assert job["state"] == "broken"
+    attempt = attempt_of(service, job["id"])
+    assert (attempt["verdict"], attempt["collected"]) == ("incomplete", 10**9 + 2)

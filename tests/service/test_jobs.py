@@ -61,6 +61,33 @@ def test_only_what_did_not_pass_runs_again(service: RunningService, registered: 
     assert service.post(f"/jobs/{job['id']}/rerun", expect=409)["code"] == "nothing-to-rerun"
 
 
+def test_a_job_that_is_still_stopping_is_run_again_when_it_has_stopped(
+    service: RunningService, registered: GitRepository
+) -> None:
+    """Until then it says when to ask again, whichever cells are meant; nothing of the cancelled run gets into it."""
+    job = service.submit("demo", "main", suites=["unit", "other"])
+    driver = service.driver()
+    attempt = driver.must_claim()
+    attempt.start(2)
+    cells = [cell["id"] for cell in service.get(f"/jobs/{job['id']}/cells")]
+    service.post(f"/jobs/{job['id']}/cancel")
+    before = service.get(f"/jobs/{job['id']}")
+    for body in ({}, {"cells": cells}, {"cells": cells[1:]}):
+        answer = service.http.post(f"/api/v1/jobs/{job['id']}/rerun", json=body)
+        said = answer.json()
+        assert (answer.status_code, said["code"]) == (409, "job-stopping")
+        assert answer.headers["Retry-After"] == str(said["retry_after_s"])
+        assert f"in {said['retry_after_s']} s" in said["detail"]
+    assert service.get(f"/jobs/{job['id']}") == before
+    assert driver.claim() is None
+    attempt.end(2, cause=Cause.CANCELLED)
+    assert service.get(f"/jobs/{job['id']}")["state"] == "cancelled"
+    service.post(f"/jobs/{job['id']}/rerun")
+    for _ in range(2):
+        driver.must_claim().run({"a": Outcome.PASSED})
+    assert service.get(f"/jobs/{job['id']}")["state"] == "passed"
+
+
 def test_chosen_cells_run_again_also_where_they_passed(service: RunningService, registered: GitRepository) -> None:
     """A cell of another job, one that waits, and none at all are refused."""
     job, other = service.submit("demo", "main"), service.submit("demo", "main")

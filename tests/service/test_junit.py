@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from sqlalchemy import QueuePool
 
-from service.results import junit
+from service.database import Database
+from service.results import export, junit
 from service.results.schemas import CaseOutput
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
@@ -44,6 +47,32 @@ def test_line_breaks_and_marks_come_back_as_they_were() -> None:
     root = parsed("".join(junit.document("j", [junit.Suite("s", {}, 0, "", {}, [case("a::b", Outcome.FAILED, text)])])))
     (failure,) = root.iter("failure")
     assert (failure.get("message"), failure.text) == (text, text)
+
+
+def test_a_reader_who_is_slow_holds_no_connection(
+    service: RunningService, registered: GitRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than there are connections are behind any piece of the text, and everybody else is served."""
+    monkeypatch.setattr(export, "A_PAGE", 7)
+    monkeypatch.setattr(export, "A_PIECE", 500)
+    service.submit("demo", "main")
+    attempt = service.driver().must_claim()
+    attempt.run({f"t/test_a.py::c[{number}]": Outcome.PASSED for number in range(50)})
+    own = Database(service.settings.database)
+    pool = own.engine.pool
+    assert isinstance(pool, QueuePool)
+    readers = [export.of_job(own, attempt.assignment.cell.job) for _ in range(30)]
+    readers += [export.of_attempt(own, attempt.assignment.attempt) for _ in range(30)]
+    texts = [""] * len(readers)
+    rounds = 0
+    for pieces in itertools.zip_longest(*readers, fillvalue=""):
+        rounds += 1
+        texts = [text + piece for text, piece in zip(texts, pieces, strict=True)]
+        assert pool.checkedout() == 0
+    assert 2 < rounds < 50
+    for text in texts:
+        assert len(parsed(text).findall("testsuite/testcase")) == 50
+    own.close()
 
 
 def test_a_job_is_exported(service: RunningService, registered: GitRepository, tmp_path: Path) -> None:
