@@ -11,7 +11,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from service.cli.output import text
-from service.cli.render import STYLES, counted, grid, seconds, word
+from service.cli.render import STYLES, counted, grid, seconds, stated, word
 from service.jobs.schemas import CellOutput, JobOutput, Snapshot
 from service.states import CellState
 from worker.messages import Outcome
@@ -40,7 +40,7 @@ class Progress:
         before = self.job.state if self.job else None
         self.job = snapshot.job
         if snapshot.job.state != before:
-            self._say(f"{_clock()} job {snapshot.job.id} {snapshot.job.state}")
+            self._say(f"{_clock()} job {snapshot.job.id} {stated(snapshot.job)}")
         for cell in snapshot.cells:
             self._cells[cell.id] = cell
             if self._since.get(cell.id, ("",))[0] != cell.state:
@@ -79,7 +79,7 @@ class Progress:
         ended = sum(cell.state is CellState.ENDED for cell in self._cells.values())
         hidden = f", {len(self._cells) - shown} not shown" if shown < len(self._cells) else ""
         cases = counted(job.counts)
-        return f"job {job.id} {job.state}: {ended} of {len(self._cells)} cells ended{hidden}" + (
+        return f"job {job.id} {stated(job)}: {ended} of {len(self._cells)} cells ended{hidden}" + (
             f"; {cases}" if cases else ""
         )
 

@@ -137,8 +137,10 @@ def compare_text(found: CompareOutput) -> Group:
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> Table:
-    """One case over trees, newest first."""
-    table = grid("Ended", "Tree", "Runtime", "Suite", "Outcome", "GPU", "Job", "Attempt")
+    """One case over trees, newest first; with the origin where one was imported."""
+    imported = any(entry.origin is Origin.IMPORTED for entry in entries)
+    origin = ["Origin"] if imported else []
+    table = grid("Ended", "Tree", "Runtime", "Suite", *origin, "Outcome", "GPU", "Job", "Attempt")
     for entry in entries:
         failed = entry.failure_class is not None
         outcome = f"{entry.outcome} ({entry.failure_class})" if failed else str(entry.outcome)
@@ -147,6 +149,7 @@ def history_table(entries: Sequence[HistoryEntry]) -> Table:
             text(entry.tree),
             text(entry.runtime_title),
             text(entry.suite),
+            *([text(entry.origin)] if imported else []),
             text(outcome, "red" if failed else ""),
             *(text(value) for value in (entry.gpu, entry.job, entry.attempt)),
         )

@@ -62,13 +62,15 @@ class Seen:
 class Side:
     """One tree under one runtime and suite: its deciding attempt, or that there is none yet.
 
-    ``whole`` is false where only a selection of the suite was run; ``flaky`` holds the cases on which other ended
-    attempts of the same tree, runtime, suite and comparison key disagree.
+    ``whole`` is false where only a selection of the suite was run, ``imported`` true where a report says what a run
+    elsewhere observed; ``flaky`` holds the cases on which other ended attempts of the same tree, runtime, suite and
+    comparison key disagree.
     """
 
     verdict: Verdict | None = None
     key: str | None = None
     whole: bool = True
+    imported: bool = False
     cases: Mapping[Key, Seen] = field(default_factory=dict)
     flaky: Set[Key] = frozenset()
 
@@ -146,6 +148,11 @@ def stopped(base: Side, head: Side) -> bool:
 
 def note(base: Side, head: Side) -> str:
     """What a reader must know of a pair before its counts, or nothing."""
+    parts = [f"{name} was imported" for name, side in (("base", base), ("head", head)) if side.imported]
+    return "; ".join([*parts, *filter(None, [_doubt(base, head)])])
+
+
+def _doubt(base: Side, head: Side) -> str:
     for name, side in (("base", base), ("head", head)):
         if side.verdict is None:
             return f"{name} has no deciding attempt"

@@ -6,6 +6,7 @@ import datetime
 
 from service.compare.comparison import Change
 from service.schemas import Output
+from service.states import Origin
 from worker.messages import FailureClass, Outcome, Verdict
 
 
@@ -18,7 +19,9 @@ class ComparedTree(Output):
 
 
 class SideOutput(Output):
-    """The deciding attempt of one tree under a runtime and suite. ``selection`` says what of the suite was run."""
+    """The deciding attempt of one tree under a runtime and suite. ``selection`` says what of the suite was run;
+    ``origin`` is ``imported`` where no worker of ours ran it.
+    """
 
     job: int
     cell: int
@@ -26,6 +29,7 @@ class SideOutput(Output):
     verdict: Verdict | None
     comparison_key: str | None
     selection: str | None
+    origin: Origin
 
 
 class PairOutput(Output):
@@ -84,7 +88,7 @@ class CompareOutput(Output):
 
 
 class HistoryEntry(Output):
-    """What one deciding attempt observed of a case."""
+    """What one deciding attempt observed of a case; ``origin`` is ``imported`` where no worker of ours ran it."""
 
     case: int
     job: int
@@ -102,4 +106,5 @@ class HistoryEntry(Output):
     message: str
     comparison_key: str | None
     gpu: str | None
+    origin: Origin
     ended_at: datetime.datetime | None

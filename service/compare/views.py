@@ -183,6 +183,7 @@ def _side(found: Counting | None) -> SideOutput | None:
         verdict=found.verdict,
         comparison_key=found.key,
         selection=found.selection,
+        origin=found.origin,
     )
 
 

@@ -234,6 +234,26 @@ def test_a_report_is_imported(
     assert (again.returncode, json.loads(again.stdout)["origin"]) == (code, "imported")
 
 
+def test_the_history_of_an_imported_case_says_so(
+    service: RunningService, registered: GitRepository, cli: Cli, tmp_path: Path
+) -> None:
+    """Beside our own runs of it, and in no table that holds those alone."""
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().run({"t/test_a.py::x": Outcome.PASSED})
+    assert "Origin" not in cli("history", "t/test_a.py::x").stdout
+    (tmp_path / "report.xml").write_text(
+        '<testsuite><testcase file="t/test_a.py" classname="t.test_a" name="x"/></testsuite>'
+    )
+    assert cli("import", str(tmp_path / "report.xml"), *RUN_ELSEWHERE).returncode == 0
+    assert "job 2 passed (imported)" in cli("watch", "2").stdout.splitlines()[0]
+    shown = cli("history", "t/test_a.py::x").stdout
+    assert (shown.count("imported"), "Origin" in shown) == (1, True)
+    assert [one["origin"] for one in json.loads(cli("history", "t/test_a.py::x", "--json").stdout)] == [
+        "imported",
+        "run",
+    ]
+
+
 def test_what_cannot_be_imported_says_why(
     service: RunningService, registered: GitRepository, cli: Cli, tmp_path: Path
 ) -> None:
