@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.options import Json, Url
+from service.compare.comparison import MEANING
 
 if TYPE_CHECKING:
     from service.client.client import Client
     from service.compare.schemas import CompareOutput
 
+CHANGES = "\n\n".join(
+    ["What becomes of a case:", *(f"{change.replace('-', ' ')}: {meaning}" for change, meaning in MEANING.items())]
+)
+"""The help's last words: a line for each change."""
 BROKE, NOT_COMPARED = 1, 2
 PAGE = 1000
 
@@ -47,7 +52,10 @@ def compare(
     repository: Repository = None,
     url: Url = None,
 ) -> None:
-    """Compare two trees case by case. Exits 1 if something broke, 2 if nothing did but not all could be compared."""
+    """Compare two trees case by case. Exits 1 if something broke, 2 if nothing did but not all could be compared.
+
+    Not compared is also a case that passed in A, and is skipped, gone or not observed in B.
+    """
     from service.cli import output
     from service.cli.connect import connect
     from service.cli.errors import UserError

@@ -37,7 +37,8 @@ for _command in (
     jobs.rerun,
     jobs.jobs,
 ):
-    app.command(rich_help_panel=_JOBS)(_command)
+    _epilog = comparing.CHANGES if _command is comparing.compare else None
+    app.command(rich_help_panel=_JOBS, epilog=_epilog)(_command)
 app.command("import", rich_help_panel=_JOBS)(imports.import_report)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=_OPERATE)

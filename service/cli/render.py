@@ -11,7 +11,7 @@ from rich.table import Table
 
 from service.access.schemas import TokenOutput
 from service.cli.output import text
-from service.compare.comparison import Change
+from service.compare.comparison import MEANING, Change, conclusion
 from service.compare.markdown import counted as changes
 from service.compare.markdown import named, observed, sentence, words
 from service.compare.schemas import CompareOutput, HistoryEntry
@@ -124,7 +124,7 @@ _CHANGES: Mapping[str, str] = {Change.BROKEN: "red", Change.FAILING_DIFFERENTLY:
 
 
 def compare_text(found: CompareOutput) -> Group:
-    """Two trees: the pairs, then each case that does not simply pass still."""
+    """Two trees: the pairs, each case that does not pass as before, and what the words for a change mean."""
     pairs = grid("Runtime", "Suite", "Cases", "Note")
     for pair in found.pairs:
         cells = [pair.runtime_title, pair.suite, changes(pair.counts), pair.note]
@@ -133,7 +133,9 @@ def compare_text(found: CompareOutput) -> Group:
     for case in found.cases:
         told = [case.runtime, case.suite, named(case), observed(case.base), observed(case.head)]
         cases.add_row(text(words(case.change), _CHANGES.get(case.change, "")), *map(text, told))
-    return Group(text(sentence(found)), pairs, *([cases] if found.cases else []))
+    meaning = [text(f"{words(change)}: {MEANING[Change(change)]}") for change in found.counts]
+    last = text(conclusion(broke=found.broke, complete=found.complete), "red" if found.broke else "")
+    return Group(text(sentence(found)), pairs, *([cases] if found.cases else []), *meaning, text(""), last)
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> Table:

@@ -33,7 +33,11 @@ class SideOutput(Output):
 
 
 class PairOutput(Output):
-    """One runtime and suite in both trees. ``broke`` says that a case broke, or the suite as a whole."""
+    """One runtime and suite in both trees. ``broke`` says that a case broke, or the suite as a whole.
+
+    ``lost`` counts the cases that passed in base, and of which nothing says what they do in head: skipped, absent, not
+    observed, or flaky. ``compared``: both sides ran, under one comparison key.
+    """
 
     runtime: str
     runtime_title: str
@@ -43,6 +47,7 @@ class PairOutput(Output):
     counts: dict[str, int]
     broke: bool
     compared: bool
+    lost: int
     note: str
 
 
@@ -72,7 +77,7 @@ class CompareOutput(Output):
     """Two trees, case by case. ``cases`` is one page: those of the change asked for, else all but ``still-passing``.
 
     ``next`` is the query to add for the following page. ``broke``: something that passed in base does not in head.
-    ``complete``: every pair has an attempt on both sides that ran and may be compared.
+    ``complete``: every pair has an attempt on both sides that ran and may be compared, and none has lost a case.
     """
 
     repository: str

@@ -30,6 +30,7 @@ class Counting:
     key: str | None
     selection: str | None
     origin: Origin
+    collected: int
     others: tuple[int, ...] = ()
 
 
@@ -38,13 +39,13 @@ def counting(session: Session, tree_id: int, job_id: int | None) -> dict[Place, 
     suite before any selection."""
     groups: defaultdict[Place, list[Counting]] = defaultdict(list)
     rest: defaultdict[Place, list[tuple[int, str | None]]] = defaultdict(list)
-    for cell, attempt_id, verdict, key, deciding, worker in session.execute(_ended(tree_id, job_id)):
+    for cell, attempt_id, verdict, key, deciding, worker, collected in session.execute(_ended(tree_id, job_id)):
         origin = Origin.IMPORTED if worker is None else Origin.RUN
         place = (cell.runtime, cell.suite)
         rest[place].append((attempt_id, key))
         if deciding:
             selection = selection_of(cell.suite_spec)
-            one = Counting(cell.job_id, cell.id, attempt_id, verdict, key, selection, origin)
+            one = Counting(cell.job_id, cell.id, attempt_id, verdict, key, selection, origin, collected)
             groups[place].append(one)
     chosen = {}
     for place, found in groups.items():
@@ -54,9 +55,10 @@ def counting(session: Session, tree_id: int, job_id: int | None) -> dict[Place, 
     return chosen
 
 
-def _ended(tree_id: int, job_id: int | None) -> Select[Cell, int, Verdict | None, str | None, bool, int | None]:
+def _ended(tree_id: int, job_id: int | None) -> Select[Cell, int, Verdict | None, str | None, bool, int | None, int]:
+    of_attempt = (Attempt.id, Attempt.verdict, Attempt.comparison_key, Attempt.deciding, Attempt.worker_id)
     statement = (
-        select(Cell, Attempt.id, Attempt.verdict, Attempt.comparison_key, Attempt.deciding, Attempt.worker_id)
+        select(Cell, *of_attempt, Attempt.collected)
         .join(Attempt, Attempt.cell_id == Cell.id)
         .where(Cell.tree_id == tree_id, Attempt.state == AttemptState.ENDED, Attempt.verdict.not_in(UNDECIDING))
         .order_by(Attempt.id)
@@ -80,6 +82,7 @@ def side(session: Session, found: Counting | None) -> Side:
         verdict=found.verdict,
         key=found.key,
         whole=found.selection is None,
+        collected=found.collected,
         imported=found.origin is Origin.IMPORTED,
         cases=_cases(session, found.attempt),
         flaky=_flaky(session, found.others) if found.others else frozenset(),

@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Listing:
-    """Which cases to list: those of one change, else all that do not simply pass still."""
+    """Which cases to list: those of one change, else all but those that pass as before."""
 
     change: Change | None = None
     after: Cursor | None = None
@@ -83,7 +83,7 @@ def compare(session: Session, question: Question, listing: Listing) -> CompareOu
         head=_tree(head),
         counts={change: total[change] for change in Change if total[change]},
         broke=any(pair.output.broke for pair in pairs),
-        complete=bool(pairs) and all(pair.output.compared for pair in pairs),
+        complete=bool(pairs) and all(pair.output.compared and not pair.output.lost for pair in pairs),
         pairs=[pair.output for pair in pairs],
         cases=_cases(session, page),
         next=Cursor(*last[0].place, *last[1].place).query if last else None,
@@ -118,6 +118,7 @@ def _pair(session: Session, place: Place, found: tuple[Counting | None, Counting
     cases = comparison.compare(base, head)
     counts = comparison.counts(cases)
     compared = base.ran and head.ran and base.key == head.key
+    lost = sum(case.lost for case in cases) if compared else 0
     output = PairOutput(
         runtime=place[0],
         runtime_title=RuntimeSpec.parse(place[0]).title,
@@ -127,7 +128,8 @@ def _pair(session: Session, place: Place, found: tuple[Counting | None, Counting
         counts=dict(counts),
         broke=compared and bool(counts.get(Change.BROKEN) or comparison.stopped(base, head)),
         compared=compared,
-        note=comparison.note(base, head),
+        lost=lost,
+        note=comparison.note(base, head, lost),
     )
     return _Pair(place, *found, output, _listed(place, cases, listing, base, head))
 

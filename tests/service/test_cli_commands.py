@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from service.compare.comparison import MEANING, Change
 from tests.support import embedded, running_service
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
@@ -162,6 +163,44 @@ def test_a_comparison_exits_with_what_became_of_the_cases(
     assert cli("compare", two, one, "--format", "markdown").returncode == 0
     assert json.loads(cli("compare", "--job", "1", "--format", "json").stdout)["counts"]["broken"] == 1
     assert "compare needs two trees, A and B, or --job" in cli("compare", one).stderr
+
+
+@pytest.mark.parametrize("now", [{"t::b": Outcome.PASSED}, {"t::a": Outcome.SKIPPED, "t::b": Outcome.PASSED}])
+def test_a_comparison_that_lost_a_passing_case_does_not_exit_with_0(
+    cli: Cli, service: RunningService, registered: GitRepository, now: dict[str, Outcome]
+) -> None:
+    """Gone or skipped: nothing broke, and nobody saw it pass. The other way round nothing is lost."""
+    one, two = registered.git("rev-parse", "HEAD").strip()[:7], registered.commit("second", more="x")[:7]
+    service.submit("demo", one, two, suites=["unit"])
+    service.driver().must_claim().run({"t::a": Outcome.PASSED, "t::b": Outcome.PASSED})
+    service.driver().must_claim().run(now)
+    done = cli("compare", one, two)
+    assert done.returncode == 2
+    assert "nothing broke, but not all could be compared" in done.stdout
+    assert "1 passed in base and did not run to an end in head" in done.stdout
+    back = cli("compare", two, one)
+    assert back.returncode == 0
+    assert "but not all" not in back.stdout
+    page = service.http.get("/compare", params={"repository": "demo", "base": one, "head": two}).text
+    assert 'data-state="incomplete">nothing broke, but not all could be compared<' in page
+
+
+def test_a_comparisons_words_are_explained_where_they_stand(
+    cli: Cli, service: RunningService, registered: GitRepository
+) -> None:
+    """Those that occur below a comparison, all of them in the help and in the documentation."""
+    one = registered.git("rev-parse", "HEAD").strip()
+    service.submit("demo", one, registered.commit("second", more="x"), suites=["unit"])
+    for _ in range(2):
+        service.driver().must_claim().run({"t::a": Outcome.PASSED})
+    shown = cli("compare", "--job", "1").stdout
+    assert f"still passing: {MEANING[Change.STILL_PASSING]}" in shown
+    assert MEANING[Change.BROKEN] not in shown
+    told = " ".join(cli("compare", "--help").stdout.split())
+    page = (Path(__file__).parents[2] / "docs/results.md").read_text(encoding="utf-8")
+    for change, meaning in MEANING.items():
+        assert f"{change.replace('-', ' ')}: {meaning}" in told
+        assert f"| {change.replace('-', ' ')} | {meaning} |" in page
 
 
 def test_a_cases_history_is_listed(cli: Cli, service: RunningService, registered: GitRepository) -> None:
