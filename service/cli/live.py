@@ -10,9 +10,11 @@ from rich.console import Group, RenderableType
 from rich.spinner import Spinner
 from rich.text import Text
 
+from service.brief import brief
 from service.cli.output import text
 from service.cli.render import STYLES, counted, grid, seconds, stated, word
 from service.jobs.schemas import CellOutput, JobOutput, Snapshot
+from service.results.table import LONGEST_WHY
 from service.states import CellState
 from worker.messages import Outcome
 
@@ -109,7 +111,7 @@ def _time(cell: CellOutput) -> Text:
 
 def _now(cell: CellOutput) -> Text:
     if cell.state is CellState.ENDED:
-        return text(_cut(cell.detail))
+        return text(brief(cell.detail, LONGEST_WHY))
     preparing = "checking out; building the runtime where it is new" if cell.state is CellState.PREPARING else ""
     return text(_cut(cell.running_case or cell.waiting_reason or cell.detail or preparing))
 

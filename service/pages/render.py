@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service import clock
+from service.brief import brief
 from service.dependencies import known_caller
 from service.pages import log, progress, text
 from service.results.table import ORDER
@@ -52,6 +53,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     helpers = (
+        brief,
         text.ago,
         text.clip,
         text.elapsed,

@@ -18,7 +18,7 @@ from service.tokens import Scope, ensure
 from service.tokens import path as token_file
 from tests.support.repository import GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
-from worker.messages import Device, EnvironmentEvent, FailureClass, Outcome
+from worker.messages import Cause, Device, EnvironmentEvent, FailureClass, Outcome
 
 
 @pytest.fixture
@@ -54,6 +54,24 @@ def test_pages_work_under_a_prefix(tmp_path: Path, database_url: str, broker_url
     """Behind a proxy that serves them under ``/bench``, every address of a page has the prefix."""
     settings = Settings(data_dir=tmp_path / "data", database_url=database_url, broker_url=broker_url)
     asyncio.run(_look_under_prefix(settings))
+
+
+@pytest.mark.parametrize("cause", [Cause.ENVIRONMENT, Cause.CANCELLED])
+def test_what_ended_without_a_case_is_not_waited_for(
+    service: RunningService, registered: GitRepository, reader: httpx.Client, cause: Cause
+) -> None:
+    """Neither the job's page nor the cell's speaks of a report to come; while it runs they do."""
+    attempt = attempt_of(service)
+    pages = ("/jobs/1", f"/cells/{attempt.assignment.cell.id}")
+    for page in pages:
+        assert "Nothing reported yet" in reader.get(page).text, page
+    why = "No solution found: " + "one of these words " * 20
+    attempt.end(0, cause=cause, detail=f"{why}\nUsing Python 3.11.7")
+    for page in pages:
+        text = reader.get(page).text
+        assert "No case ran" in text, page
+        assert " yet" not in re.sub(r"<script.*?</script>", "", text), page
+        assert re.search(r"No solution found: (one of these words )+one of( these)?( words)?…<", text), page
 
 
 async def _look_under_prefix(settings: Settings) -> None:

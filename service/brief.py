@@ -1,0 +1,16 @@
+"""A long text at a glance: its first line, cut between words. Pure: no database, no framework."""
+
+from __future__ import annotations
+
+
+def brief(text: str, width: int) -> str:
+    """The first line that says something, in at most ``width`` characters; one that goes on ends in an ellipsis.
+
+    ``brief`` in ``pages.js`` does the same.
+    """
+    line = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
+    if len(line) <= width:
+        return line
+    head = line[: width - 1]
+    words = head if line[width - 1] == " " else head.rpartition(" ")[0]
+    return (words if len(words) > width // 2 else head).rstrip() + "…"
