@@ -14,7 +14,7 @@ from service.compare.comparison import MEANING, Change
 from tests.support import embedded, running_service
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
-from worker.messages import Outcome
+from worker.messages import Cause, Outcome
 
 Done = subprocess.CompletedProcess[str]
 Cli = Callable[..., Done]
@@ -215,6 +215,23 @@ def test_cancel_and_rerun(cli: Cli, service: RunningService, registered: GitRepo
     service.submit("demo", "main", suites=["unit"])
     assert cli("cancel", "1").stdout == "job 1 cancelled\n"
     assert json.loads(cli("rerun", "1", "--json").stdout)["state"] == "waiting"
+
+
+def test_cancelling_what_runs_says_when_its_worker_is_told(
+    cli: Cli, service: RunningService, registered: GitRepository
+) -> None:
+    """The job has not ended by then, so the answer is not its state; once it has, it is."""
+    service.submit("demo", "main", suites=["unit", "other"])
+    first, second = service.driver("one").must_claim(), service.driver("two").must_claim()
+    first.start(1)
+    done = cli("cancel", "1")
+    assert done.returncode == 0
+    assert done.stdout.startswith("job 1 is being cancelled: 2 cells still run, and their workers are told to stop ")
+    assert " within 7 s; `replaybench watch 1` follows" in done.stdout, "a third of the lease of 20 s"
+    second.end(0, cause=Cause.CANCELLED)
+    assert "1 cell still runs, and its worker is told" in cli("cancel", "1").stdout
+    first.end(1, cause=Cause.CANCELLED)
+    assert "job 1 has ended as cancelled" in cli("cancel", "1").stderr
 
 
 def test_a_setting_that_does_not_fit_is_named() -> None:
