@@ -45,10 +45,7 @@ app.add_typer(tokens.app, name="tokens", rich_help_panel=_OPERATE)
 app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_OPERATE)
 app.add_typer(workers.app, name="workers", rich_help_panel=_OPERATE)
 app.command(rich_help_panel=_OPERATE)(parts.serve)
-app.command(
-    rich_help_panel=_OPERATE,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)(parts.worker)
+app.add_typer(parts.worker, name="worker", rich_help_panel=_OPERATE)
 app.add_typer(parts.db, name="db", rich_help_panel=_OPERATE)
 
 

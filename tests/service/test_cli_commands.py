@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -70,6 +71,24 @@ def test_the_help_lists_every_command() -> None:
         "db",
     ):
         assert name in words
+
+
+def test_the_workers_own_commands_are_in_its_help_and_each_has_one(tmp_path: Path) -> None:
+    """And they reach the worker: what it knows of, the help names, and nothing else is taken."""
+    told = embedded.command("worker", "--help").stdout
+    for name in ("gpus", "clear", "spools", "deliver"):
+        assert re.search(rf"│ {name} +\S", told), name
+        own = embedded.command("worker", name, "--help").stdout
+        assert f"worker {name} " in own
+        assert "--enroll" not in own
+    where = {"REPLAYBENCH_CACHE_DIR": str(tmp_path)}
+    assert json.loads(embedded.command("worker", "gpus", **where).stdout) == []
+    refused = embedded.command("worker", "clear", "no-card", **where)
+    assert refused.returncode != 0
+    assert "no-card" in refused.stderr
+    for wrong in (("nothing",), ("clear",), ("--enroll", "x", "gpus")):
+        done = embedded.command("worker", *wrong, **where)
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False)
 
 
 def test_submitting_from_a_checkout_registers_it_and_tests_its_commit(cli: Cli, repo: GitRepository) -> None:
