@@ -95,6 +95,19 @@ async def _look_under_prefix(settings: Settings) -> None:
             assert "/static/" not in address or (await client.get(address)).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/nowhere", "/jobs/1/nothing", "/static", "/jobs"])
+def test_an_unknown_address_is_a_page_for_who_reads_pages(browser: httpx.Client, path: str) -> None:
+    """Signed in or not; programs, and whoever looks at the API, get the problem document."""
+    page = browser.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "There is no such page" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for asked, accept in ((path, "*/*"), (f"/api/v1{path}", "text/html")):
+        answer = browser.get(asked, headers={"Accept": accept})
+        if answer.status_code != 401:
+            assert (answer.status_code, answer.json()["code"]) == (404, "not-found"), asked
+
+
 @pytest.mark.parametrize("page", ["/", "/jobs/1", "/cells/1?outcome=failed", "/workers"])
 def test_who_is_not_signed_in_is_led_to_the_sign_in(browser: httpx.Client, page: str) -> None:
     """Every page redirects, and remembers what was wanted."""
