@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from service.errors import DatabaseUnavailable, ServiceError, ValueRefused
 from service.pages.render import page, root
+from service.words import number
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ def _validation_error(_: Request, error: Exception) -> JSONResponse:
 
 def _told(item: dict[str, Any]) -> dict[str, str]:
     if item["type"] == "json_invalid":  # the place is a number of characters, and there is no value yet
-        why = f"is not JSON: {item['ctx']['error']} after {item['loc'][1]} characters"
+        why = f"is not JSON: {item['ctx']['error']} after {number(item['loc'][1], 'character')}"
         return {"key": "body", "message": _printable(why), "value": ""}
     return {
         "key": _printable(".".join(map(str, item["loc"]))),

@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.spinner import Spinner
 from rich.text import Text
 
-from service.brief import brief
 from service.cli.output import text
 from service.cli.render import STYLES, counted, grid, seconds, stated, word
 from service.jobs.schemas import CellOutput, JobOutput, Snapshot
 from service.results.table import LONGEST_WHY
 from service.states import CellState
+from service.words import brief, number
 from worker.messages import Outcome
 
 _FIRST = {CellState.RUNNING: 0, CellState.PREPARING: 1, CellState.CLAIMED: 2, CellState.QUEUED: 3, CellState.ENDED: 4}
@@ -81,7 +81,7 @@ class Progress:
         ended = sum(cell.state is CellState.ENDED for cell in self._cells.values())
         hidden = f", {len(self._cells) - shown} not shown" if shown < len(self._cells) else ""
         cases = counted(job.counts)
-        return f"job {job.id} {stated(job)}: {ended} of {len(self._cells)} cells ended{hidden}" + (
+        return f"job {job.id} {stated(job)}: {ended} of {number(len(self._cells), 'cell')} ended{hidden}" + (
             f"; {cases}" if cases else ""
         )
 
@@ -91,7 +91,7 @@ def _cases(cell: CellOutput) -> Text:
         return text(counted(cell.counts) + (" (flaky)" if cell.flaky else ""))
     bad = counted({key: value for key, value in cell.counts.items() if key not in _GOOD})
     done = f"{sum(cell.counts.values())} of {cell.collected}" if cell.collected else ""
-    return text(done + (f", {bad}" if bad else ""))
+    return text(", ".join(filter(None, (done, bad))))
 
 
 def _bad(cell: CellOutput) -> int:

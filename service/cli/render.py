@@ -18,11 +18,12 @@ from service.compare.schemas import CompareOutput, HistoryEntry
 from service.jobs.schemas import CellOutput, JobOutput, PlanOutput
 from service.repositories.schemas import RepositoryOutput
 from service.results.schemas import TableOutput, TableRow
+from service.results.table import result as said
 from service.states import CellState, JobState, Origin, SendState
 from service.statuses.schemas import StatusOutput
 from service.webhooks.schemas import DeliveryOutput, WebhookOutput
 from service.workers.schemas import WorkerOutput
-from worker.messages import Outcome, Verdict
+from worker.messages import Verdict
 
 STYLES: Mapping[str, str] = {
     JobState.PASSED: "green",
@@ -37,17 +38,6 @@ STYLES: Mapping[str, str] = {
     Verdict.INFRASTRUCTURE: "magenta",
 }
 SENT: Mapping[str, str] = {SendState.DELIVERED: "green", SendState.GAVE_UP: "red"}
-_ORDER = (
-    Outcome.FAILED,
-    Outcome.ERROR,
-    Outcome.CRASHED,
-    Outcome.TIMED_OUT,
-    Outcome.NOT_OBSERVED,
-    Outcome.XPASSED,
-    Outcome.PASSED,
-    Outcome.SKIPPED,
-    Outcome.XFAILED,
-)
 
 
 def grid(*columns: str) -> Table:
@@ -60,8 +50,7 @@ def grid(*columns: str) -> Table:
 
 def counted(counts: Mapping[str, int]) -> str:
     """Counts as a table says them: ``18 failed, 9 passed``."""
-    known = [(outcome.value, counts[outcome]) for outcome in _ORDER if counts.get(outcome)]
-    return ", ".join(f"{number} {name}" for name, number in known)
+    return said(counts, None)
 
 
 def seconds(value: float | None) -> str:

@@ -13,11 +13,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from service import clock
-from service.brief import brief
 from service.dependencies import known_caller
 from service.pages import log, progress, text
 from service.results.table import ORDER
 from service.results.usage import cards_of
+from service.words import brief, number
 
 HERE = Path(__file__).parent
 HEADERS: Mapping[str, str] = {
@@ -59,7 +59,7 @@ def _environment() -> Environment:
         text.elapsed,
         text.middle,
         text.moment,
-        text.number,
+        number,
         text.pretty,
         text.size,
         text.span,

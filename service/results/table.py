@@ -7,9 +7,9 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 
-from service.brief import brief
 from service.results.schemas import TableOutput, TableRow
 from service.states import Origin
+from service.words import brief
 from worker.messages import Outcome, Verdict
 
 # As the engineering log counts: what is wrong first, then what passed, then what did not run.

@@ -99,7 +99,9 @@ def test_submitting_from_a_checkout_registers_it_and_tests_its_commit(cli: Cli, 
     assert "the checkout differs from its commit (not committed)" in done.stderr
     job = json.loads(done.stdout)
     assert (job["label"], job["trees"]) == ("nightly", [repo.git("rev-parse", "--short=7", "HEAD").strip()])
-    assert "registered" not in cli("submit").stderr
+    again = cli("submit")
+    assert "registered" not in again.stderr
+    assert again.stdout.startswith("job 2: 1 cell, http"), again.stdout
 
 
 def test_a_dry_run_shows_the_cells_and_stores_no_job(cli: Cli) -> None:

@@ -313,7 +313,7 @@ def test_a_broker_that_is_away_loses_no_submission(no_broker: RunningService, tm
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("{", "body: is not JSON: Expecting property name enclosed in double quotes after 1 characters"),
+        ("{", "body: is not JSON: Expecting property name enclosed in double quotes after 1 character"),
         ("", "body: Field required"),
         ('{"repository": 1', "body: is not JSON: Expecting ',' delimiter after 16 characters"),
         ("{}", "body.repository: Field required, got an empty object"),

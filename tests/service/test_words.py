@@ -1,10 +1,10 @@
-"""A long text at a glance."""
+"""How texts are said in short."""
 
 from __future__ import annotations
 
 import pytest
 
-from service.brief import brief
+from service.words import brief
 
 
 @pytest.mark.parametrize(

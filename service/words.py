@@ -1,4 +1,4 @@
-"""A long text at a glance: its first line, cut between words. Pure: no database, no framework."""
+"""How texts and numbers are said in short. Pure: no database, no framework."""
 
 from __future__ import annotations
 
@@ -14,3 +14,8 @@ def brief(text: str, width: int) -> str:
     head = line[: width - 1]
     words = head if line[width - 1] == " " else head.rpartition(" ")[0]
     return (words if len(words) > width // 2 else head).rstrip() + "…"
+
+
+def number(count: int, one: str, many: str = "") -> str:
+    """``1 cell``, ``3 cells``."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
