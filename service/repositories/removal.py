@@ -35,7 +35,8 @@ def remove(session: Session, repository: Repository, *, force: bool) -> int:
     if kept and not force:
         raise RepositoryInUse(
             f"repository {repository.name!r} has {number(kept, 'job')}; "
-            f"`replaybench repos remove {repository.name} --force` cancels those that have not ended, keeps all as evidence, and takes no more"
+            f"`replaybench repos remove {repository.name} --force` cancels those that have not ended, keeps all as "
+            "evidence, and takes no more"
         )
     statuses.unlink(session, repository)
     for secret in (HookSecret, RepositoryCredential):
