@@ -67,7 +67,7 @@ def compare(session: Session, question: Question, listing: Listing) -> CompareOu
         RepositoryUnknown, NotFound: there is no such repository or job.
         ComparisonIncomplete, TreeUnknown, TreeAmbiguous: the two trees are not told.
     """
-    repository = _repository(session, question)
+    repository = repository_of(session, question)
     base, head = trees.pair(session, repository.id, question.job, question.base, question.head)
     pairs = [_pair(session, place, found, listing) for place, found in _places(session, base, head, question.job)]
     total = Counter[str]()
@@ -90,7 +90,13 @@ def compare(session: Session, question: Question, listing: Listing) -> CompareOu
     )
 
 
-def _repository(session: Session, question: Question) -> Repository:
+def repository_of(session: Session, question: Question) -> Repository:
+    """The repository that is asked about.
+
+    Raises:
+        RepositoryUnknown, NotFound: there is no such repository or job, or they do not belong together.
+        ComparisonIncomplete: neither is named.
+    """
     if question.job is None:
         if question.repository is None:
             raise ComparisonIncomplete("repository is not named; name it, or a job of it")

@@ -183,7 +183,25 @@ def test_a_comparison_exits_with_what_became_of_the_cases(
     assert f"{one} to {two}: 1 broken, 1 still passing" in done.stdout
     assert cli("compare", two, one, "--format", "markdown").returncode == 0
     assert json.loads(cli("compare", "--job", "1", "--format", "json").stdout)["counts"]["broken"] == 1
-    assert "compare needs two trees, A and B, or --job" in cli("compare", one).stderr
+    assert "compare needs two trees, BASE and HEAD, or --job" in cli("compare", one).stderr
+
+
+def test_a_comparison_takes_what_names_a_commit(cli: Cli, service: RunningService, registered: GitRepository) -> None:
+    """Branches and tags of the repository, HEAD of the checkout, and each with a probe, as a submission does."""
+    one = registered.git("rev-parse", "HEAD").strip()
+    registered.git("tag", "v1")
+    two = registered.commit("second", more="x")
+    service.submit("demo", one, two, suites=["unit"])
+    for _ in range(2):
+        service.driver().must_claim().run({"t::a": Outcome.PASSED})
+    for base, head in (("v1", "main"), ("HEAD~1", "HEAD"), ("@^", two[:9]), (one, "refs/heads/main")):
+        done = cli("compare", base, head)
+        assert f"{one[:7]} to {two[:7]}: 1 still passing" in done.stdout, (base, head, done.stderr)
+    refused = cli("compare", "v1", "nowhere")
+    assert (refused.returncode, "'nowhere' is no name of one; give a commit, branch" in refused.stderr) == (2, True)
+    assert "+probe:abcd" in cli("compare", "v1", "main+probe:abcd").stderr
+    single = cli("compare", "--job", str(service.submit("demo", one, suites=["unit"])["id"]))
+    assert "has 1 tree, so head must be named: the tree that is compared with base" in single.stderr
 
 
 @pytest.mark.parametrize("now", [{"t::b": Outcome.PASSED}, {"t::a": Outcome.SKIPPED, "t::b": Outcome.PASSED}])
