@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import comparing, imports, jobs, parts, repos, tokens, webhooks, workers
+from service.cli import comparing, evidence, imports, jobs, parts, repos, tokens, webhooks, workers
 from service.cli.errors import UserError
 from service.cli.submit import submit
 from service.client.errors import ClientError, ProblemError
@@ -31,6 +31,7 @@ for _command in (
     comparing.compare,
     comparing.history,
     jobs.export,
+    evidence.verify,
     jobs.junit,
     jobs.cancel,
     jobs.approve,

@@ -301,6 +301,54 @@ def test_a_job_as_junit(service: RunningService, registered: GitRepository, cli:
     assert f"--attempt {number} is not one of job {second}" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("tamper", "said"),
+    [
+        (None, "1 row checked, 0 faults found"),
+        (('"outcome": "failed"', '"outcome": "passed"'), "the digest is not that of the cases"),
+        (('"failed": 1', '"failed": 2'), "the counts are not those of the cases"),
+        (('"attempt": 1', '"attempt": 7'), "no attempt"),
+        (
+            ('"origin": "run",\n   "usage"', '"origin": "imported",\n   "usage"'),
+            "the row says run, its attempt imported",
+        ),
+    ],
+)
+def test_exported_evidence_is_checked_without_the_service(
+    cli: Cli,
+    service: RunningService,
+    registered: GitRepository,
+    tmp_path: Path,
+    tamper: tuple[str, str] | None,
+    said: str,
+) -> None:
+    """It follows from its cases as it was exported, and each change is seen."""
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().run({"t::a": Outcome.PASSED, "t::b": Outcome.FAILED})
+    file = tmp_path / "evidence.json"
+    assert cli("export", "1", "--output", str(file)).returncode == 0
+    text = file.read_text()
+    if tamper:
+        assert tamper[0] in text
+        file.write_text(text.replace(*tamper))
+    done = embedded.command("verify", str(file), REPLAYBENCH_URL="http://127.0.0.1:1")
+    assert (done.returncode, said in done.stdout) == (1 if tamper else 0, True), done.stdout + done.stderr
+    assert bool(json.loads(embedded.command("verify", str(file), "--json").stdout)["wrong"]) is bool(tamper)
+    assert json.loads(text)["table"]["rows"][0]["digest"] in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "No such file"), ("{}", "is no export: table"), ("x", "is no export")]
+)
+def test_what_is_no_export_is_said_to_be_none(tmp_path: Path, content: str | None, said: str) -> None:
+    """With exit code 2, which is not that of evidence that is wrong."""
+    file = tmp_path / "evidence.json"
+    if content is not None:
+        file.write_text(content)
+    done = embedded.command("verify", str(file))
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+
+
 REPORT = '<testsuite time="2"><testcase classname="t.test_a" name="x"/>{}</testsuite>'
 RUN_ELSEWHERE = ("--repository", "demo", "--commit", "HEAD", "--runtime", "py3.11", "--suite", "nightly")
 
