@@ -337,6 +337,18 @@ def test_exported_evidence_is_checked_without_the_service(
     assert json.loads(text)["table"]["rows"][0]["digest"] in done.stdout
 
 
+def test_evidence_of_what_could_not_be_run_is_proven_too(
+    cli: Cli, service: RunningService, registered: GitRepository, tmp_path: Path
+) -> None:
+    """Its attempt has no record of an environment, and a digest all the same."""
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().end(0, cause=Cause.ENVIRONMENT, detail="no torch")
+    file = tmp_path / "evidence.json"
+    assert cli("export", "1", "--output", str(file)).returncode == 0
+    done = cli("verify", str(file))
+    assert (done.returncode, "environment: no torch" in done.stdout) == (0, True), done.stdout
+
+
 @pytest.mark.parametrize(
     ("content", "said"), [(None, "No such file"), ("{}", "is no export: table"), ("x", "is no export")]
 )
