@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -42,7 +43,10 @@ def main() -> int:
     running = address(DATA)
     if running and healthy(running):
         print(f"the demo's system still runs at {running}", flush=True)
-        return demonstrate(running)
+        try:
+            return demonstrate(running)
+        finally:
+            print(way_back(), flush=True)
     system = subprocess.Popen(
         (*REPLAYBENCH, "up", "--port", "0"),
         cwd=ROOT,
@@ -55,10 +59,18 @@ def main() -> int:
         return 130
     finally:
         if keep and system.poll() is None:
-            print(f"it goes on at {address(DATA)}; stop it with `kill {system.pid}`", flush=True)
+            print(f"it goes on at {address(DATA)}; stop it with `kill {system.pid}`\n{way_back()}", flush=True)
         else:
             system.send_signal(signal.SIGTERM)
             system.wait()
+
+
+def way_back() -> str:
+    """How the command line finds the system that goes on, and its tokens."""
+    return (
+        f"the command line finds it with `export REPLAYBENCH_DATA_DIR={shlex.quote(str(DATA))}`; "
+        f"then `{shlex.quote(str(Path(sys.executable).with_name('replaybench')))} jobs` lists its jobs"
+    )
 
 
 def wait_ready(system: subprocess.Popen[bytes]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
@@ -14,6 +14,8 @@ from starlette.exceptions import HTTPException
 
 from service.body_limit import CallRefused
 from service.errors import NO_ROOM, DatabaseUnavailable, DiskFull, ServiceError, ValueRefused
+from service.pages.render import page, root
+from service.words import number
 
 log = structlog.get_logger()
 
@@ -39,12 +41,22 @@ def _service_error(_: Request, error: Exception) -> JSONResponse:
 
 def _validation_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this class alone
-    errors = [
-        {"key": _printable(".".join(map(str, item["loc"]))), "message": _printable(item["msg"]), "value": _shown(item)}
-        for item in error.errors()[:MOST_ERRORS]
-    ]
-    detail = "; ".join(f"{item['key']}: {item['message']}, got {item['value']}" for item in errors)
+    errors = [_told(item) for item in error.errors()[:MOST_ERRORS]]
+    detail = "; ".join(
+        f"{item['key']}: {item['message']}" + (f", got {item['value']}" if item["value"] else "") for item in errors
+    )
     return problem(422, "invalid-request", "The request is not understood", detail, errors=errors)
+
+
+def _told(item: dict[str, Any]) -> dict[str, str]:
+    if item["type"] == "json_invalid":  # the place is a number of characters, and there is no value yet
+        why = f"is not JSON: {item['ctx']['error']} after {number(item['loc'][1], 'character')}"
+        return {"key": "body", "message": _printable(why), "value": ""}
+    return {
+        "key": _printable(".".join(map(str, item["loc"]))),
+        "message": _printable(item["msg"]),
+        "value": _shown(item),
+    }
 
 
 def _printable(text: str) -> str:
@@ -55,20 +67,29 @@ def _printable(text: str) -> str:
 def _shown(item: dict[str, Any]) -> str:
     value = item["input"]
     if isinstance(value, dict):  # its values may be secrets, and what is wrong is a key
-        return repr(sorted(map(str, value)))[:200]
+        return f"an object with {', '.join(sorted(map(repr, map(str, value))))}"[:200] if value else "an empty object"
     if not SECRET.isdisjoint(item["loc"]):
         return "what is not shown"
     return repr(value[:200] if isinstance(value, (str, bytes, list)) else value)[:200]
 
 
-def _http_error(request: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> Response:
     if isinstance(error, CallRefused):
         return _service_error(request, error.error)
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this class alone
+    if _wants_page(request):
+        what = "There is no such page" if error.status_code == 404 else str(error.detail)
+        return page(request, "error.html", error.status_code, title=what, detail=f"The address is {request.url.path}.")
     code = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
         error.status_code, f"http-{error.status_code}"
     )
     return problem(error.status_code, code, str(error.detail), str(error.detail))
+
+
+def _wants_page(request: Request) -> bool:
+    """Whether somebody looks at an address with a browser, and not at the API."""
+    path = request.url.path.removeprefix(root(request))
+    return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
 
 
 def _database_error(request: Request, error: Exception) -> JSONResponse:

@@ -18,6 +18,15 @@ class Scope(enum.StrEnum):
     ENROLL = "enroll"
 
 
+class AskedScope(enum.StrEnum):
+    """What a token may be asked for with."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    WORKER = "worker"
+    ADMIN = "admin"
+
+
 _BRINGS = {
     Scope.READ: {Scope.READ},
     Scope.SUBMIT: {Scope.READ, Scope.SUBMIT},

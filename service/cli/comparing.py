@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.options import Json, Url
+from service.compare.comparison import MEANING
 
 if TYPE_CHECKING:
     from service.client.client import Client
     from service.compare.schemas import CompareOutput
 
+CHANGES = "\n\n".join(
+    ["What becomes of a case:", *(f"{change.replace('-', ' ')}: {meaning}" for change, meaning in MEANING.items())]
+)
+"""The help's last words: a line for each change."""
 BROKE, NOT_COMPARED = 1, 2
 PAGE = 1000
 
@@ -33,10 +38,15 @@ class Format(enum.StrEnum):
 
 def compare(
     base: Annotated[
-        str | None, typer.Argument(metavar="A", help="A tree: bb3c0b8, or bb3c0b8+probe:1f2e3d.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="BASE",
+            help="The tree before: a commit, branch or tag, as for `submit --tree`; or bb3c0b8+probe:1f2e3d.",
+            show_default=False,
+        ),
     ] = None,
     head: Annotated[
-        str | None, typer.Argument(metavar="B", help="The tree to compare with A.", show_default=False)
+        str | None, typer.Argument(metavar="HEAD", help="The tree now, to compare with BASE.", show_default=False)
     ] = None,
     *,
     job: Annotated[
@@ -47,14 +57,18 @@ def compare(
     repository: Repository = None,
     url: Url = None,
 ) -> None:
-    """Compare two trees case by case. Exits 1 if something broke, 2 if nothing did but not all could be compared."""
+    """Compare two trees case by case. Exits 1 if something broke, 2 if nothing did but not all could be compared.
+
+    Not compared is also a case that passed in BASE, and is skipped, gone or not observed in HEAD.
+    """
     from service.cli import output
     from service.cli.connect import connect
     from service.cli.errors import UserError
     from service.cli.render import compare_text
 
     if job is None and (base is None or head is None):
-        raise UserError("compare needs two trees, A and B, or --job with a job that has two")
+        raise UserError("compare needs two trees, BASE and HEAD, or --job with a job that has two")
+    base, head = (name and _resolved(name) for name in (base, head))
     with connect(url) as client:
         name = repository if repository or job else _here(client)
         found = _whole(client, name, base, head, job)
@@ -74,6 +88,14 @@ def _here(client: Client) -> str:
     from service.cli.registry import repository_of
 
     return repository_of(client, checkout.read(Path.cwd()), output.note)
+
+
+def _resolved(name: str) -> str:
+    """A tree's name as it is to be sent: what is meant from this checkout, like HEAD~1, becomes a commit here."""
+    from service.cli import checkout
+
+    ref, plus, probe = name.partition("+probe:")
+    return f"{checkout.read(Path.cwd()).resolve(ref)}{plus}{probe}" if checkout.is_own(ref) else name
 
 
 def _whole(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from service.cli.options import JobId, Json, Url
+from service.states import CellState
+
+if TYPE_CHECKING:
+    from service.jobs.schemas import CancelOutput
 
 
 class Format(enum.StrEnum):
@@ -98,13 +102,26 @@ def _write(text: str, output: Path | None) -> None:
 
 
 def cancel(job: JobId, *, json: Json = False, url: Url = None) -> None:
-    """Cancel a job: what runs is stopped, what waits never starts."""
+    """Cancel a job: what waits never starts, what runs is stopped as soon as its worker is told."""
     from service.cli import output
     from service.cli.connect import connect
 
     with connect(url) as client:
         made = client.cancel(job)
-    output.show(made, f"job {made.id} {made.state}", json=json)
+    output.show(made, _cancelled(made), json=json)
+
+
+def _cancelled(made: CancelOutput) -> str:
+    if made.state.ended:
+        return f"job {made.id} {made.state}"
+    running = sum(made.cells.get(state, 0) for state in CellState if state is not CellState.ENDED)
+    cells = (
+        "1 cell still runs, and its worker is" if running == 1 else f"{running} cells still run, and their workers are"
+    )
+    return (
+        f"job {made.id} is being cancelled: {cells} told to stop within {made.told_within_s:.0f} s; "
+        f"`replaybench watch {made.id}` follows it to its end"
+    )
 
 
 def approve(job: JobId, *, json: Json = False, url: Url = None) -> None:

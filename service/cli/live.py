@@ -11,9 +11,11 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from service.cli.output import text
-from service.cli.render import STYLES, counted, grid, seconds, word
+from service.cli.render import STYLES, counted, grid, seconds, stated, word
 from service.jobs.schemas import CellOutput, JobOutput, Snapshot
+from service.results.table import LONGEST_WHY
 from service.states import CellState
+from service.words import brief, number
 from worker.messages import Outcome
 
 _FIRST = {CellState.RUNNING: 0, CellState.PREPARING: 1, CellState.CLAIMED: 2, CellState.QUEUED: 3, CellState.ENDED: 4}
@@ -40,7 +42,7 @@ class Progress:
         before = self.job.state if self.job else None
         self.job = snapshot.job
         if snapshot.job.state != before:
-            self._say(f"{_clock()} job {snapshot.job.id} {snapshot.job.state}")
+            self._say(f"{_clock()} job {snapshot.job.id} {stated(snapshot.job)}")
         for cell in snapshot.cells:
             self._cells[cell.id] = cell
             if self._since.get(cell.id, ("",))[0] != cell.state:
@@ -79,7 +81,7 @@ class Progress:
         ended = sum(cell.state is CellState.ENDED for cell in self._cells.values())
         hidden = f", {len(self._cells) - shown} not shown" if shown < len(self._cells) else ""
         cases = counted(job.counts)
-        return f"job {job.id} {job.state}: {ended} of {len(self._cells)} cells ended{hidden}" + (
+        return f"job {job.id} {stated(job)}: {ended} of {number(len(self._cells), 'cell')} ended{hidden}" + (
             f"; {cases}" if cases else ""
         )
 
@@ -89,7 +91,7 @@ def _cases(cell: CellOutput) -> Text:
         return text(counted(cell.counts) + (" (flaky)" if cell.flaky else ""))
     bad = counted({key: value for key, value in cell.counts.items() if key not in _GOOD})
     done = f"{sum(cell.counts.values())} of {cell.collected}" if cell.collected else ""
-    return text(done + (f", {bad}" if bad else ""))
+    return text(", ".join(filter(None, (done, bad))))
 
 
 def _bad(cell: CellOutput) -> int:
@@ -109,7 +111,7 @@ def _time(cell: CellOutput) -> Text:
 
 def _now(cell: CellOutput) -> Text:
     if cell.state is CellState.ENDED:
-        return text(_cut(cell.detail))
+        return text(brief(cell.detail, LONGEST_WHY))
     preparing = "checking out; building the runtime where it is new" if cell.state is CellState.PREPARING else ""
     return text(_cut(cell.running_case or cell.waiting_reason or cell.detail or preparing))
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from service.cli import comparing, imports, jobs, parts, repos, tokens, webhooks, workers
+from service.cli import comparing, evidence, imports, jobs, parts, repos, tokens, webhooks, workers
 from service.cli.errors import UserError
 from service.cli.submit import submit
 from service.client.errors import ClientError, ProblemError
@@ -31,23 +31,22 @@ for _command in (
     comparing.compare,
     comparing.history,
     jobs.export,
+    evidence.verify,
     jobs.junit,
     jobs.cancel,
     jobs.approve,
     jobs.rerun,
     jobs.jobs,
 ):
-    app.command(rich_help_panel=_JOBS)(_command)
+    _epilog = comparing.CHANGES if _command is comparing.compare else None
+    app.command(rich_help_panel=_JOBS, epilog=_epilog)(_command)
 app.command("import", rich_help_panel=_JOBS)(imports.import_report)
 app.add_typer(repos.app, name="repos", rich_help_panel=_OPERATE)
 app.add_typer(tokens.app, name="tokens", rich_help_panel=_OPERATE)
 app.add_typer(webhooks.app, name="webhooks", rich_help_panel=_OPERATE)
 app.add_typer(workers.app, name="workers", rich_help_panel=_OPERATE)
 app.command(rich_help_panel=_OPERATE)(parts.serve)
-app.command(
-    rich_help_panel=_OPERATE,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)(parts.worker)
+app.add_typer(parts.worker, name="worker", rich_help_panel=_OPERATE)
 app.add_typer(parts.db, name="db", rich_help_panel=_OPERATE)
 
 

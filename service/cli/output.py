@@ -77,8 +77,13 @@ def refusing() -> Iterator[None]:
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(map(str, problem["loc"])) or "the arguments"
-        value = "" if not SECRET.isdisjoint(problem["loc"]) else f" {problem['input']!r}"
-        raise UserError(f"{key}{value}: {problem['msg']}") from error
+        value = "" if not SECRET.isdisjoint(problem["loc"]) else f" {plain(problem['input'])}"
+        raise UserError(f"{key}{value}: {problem['msg'].removeprefix('Value error, ')}") from error
+
+
+def plain(value: object) -> str:
+    """A value that was typed, as a person knows it: no enum, model or list of Python's."""
+    return repr(str(value)) if isinstance(value, str) else to_json(value, fallback=str).decode()
 
 
 def text(value: object, style: str = "") -> Text:

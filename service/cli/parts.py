@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from service.cli.options import DataDir
 
 db = typer.Typer(help="The database.", no_args_is_help=True)
+worker = typer.Typer(invoke_without_command=True)
 
 
 def up(
@@ -87,7 +88,8 @@ def serve(
     )
 
 
-def worker(
+@worker.callback()
+def run_worker(
     context: typer.Context,
     *,
     enroll: Annotated[
@@ -98,15 +100,47 @@ def worker(
         str | None, typer.Option(metavar="URL", help="The service to enroll with.", show_default=False)
     ] = None,
 ) -> None:
-    """Run a worker alone. Its settings are BROKER_URL, and those that its enrolment left: else REPLAYBENCH_SERVICE_URL
-    and REPLAYBENCH_WORKER_TOKEN_FILE.
+    """Run a worker alone, or look after what it keeps on this machine. Its settings are BROKER_URL, and those that its
+    enrolment left: else REPLAYBENCH_SERVICE_URL and REPLAYBENCH_WORKER_TOKEN_FILE.
     """
+    asked = [word for pair in (("--enroll", enroll), ("--service", service)) if pair[1] is not None for word in pair]
+    if context.invoked_subcommand is None:
+        _become_worker(*map(str, asked))
+    if asked:
+        context.fail(f"{asked[0]} goes with no command; leave out {context.invoked_subcommand}")
+
+
+@worker.command()
+def gpus() -> None:
+    """Print this machine's cards as JSON: what each has, why it is drained, and who computes on it."""
+    _become_worker("gpus")
+
+
+@worker.command()
+def clear(
+    card: Annotated[str, typer.Argument(metavar="CARD", help="Its index or its UUID.", show_default=False)],
+) -> None:
+    """Let a card whose fault stays have cells again, once the cause is gone."""
+    _become_worker("clear", card)
+
+
+@worker.command()
+def spools() -> None:
+    """List, as JSON, what attempts had to say and the service could not take."""
+    _become_worker("spools")
+
+
+@worker.command()
+def deliver() -> None:
+    """Send those spools that are of this worker to the service once more."""
+    _become_worker("deliver")
+
+
+def _become_worker(*words: str) -> NoReturn:
     import os
     import sys
 
-    asked = [word for pair in (("--enroll", enroll), ("--service", service)) if pair[1] is not None for word in pair]
-    command = [sys.executable, "-P", "-m", "worker", *map(str, asked), *context.args]
-    os.execv(sys.executable, command)  # noqa: S606 -- no shell is wanted
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "worker", *words])  # noqa: S606 -- no shell is wanted
 
 
 @db.command("upgrade")

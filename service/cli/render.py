@@ -11,18 +11,19 @@ from rich.table import Table
 
 from service.access.schemas import TokenOutput
 from service.cli.output import text
-from service.compare.comparison import Change
+from service.compare.comparison import MEANING, Change, conclusion
 from service.compare.markdown import counted as changes
 from service.compare.markdown import named, observed, sentence, words
 from service.compare.schemas import CompareOutput, HistoryEntry
 from service.jobs.schemas import CellOutput, JobOutput, PlanOutput
 from service.repositories.schemas import RepositoryOutput
 from service.results.schemas import TableOutput, TableRow
+from service.results.table import result as said
 from service.states import CellState, JobState, Origin, SendState
 from service.statuses.schemas import StatusOutput
 from service.webhooks.schemas import DeliveryOutput, WebhookOutput
 from service.workers.schemas import WorkerOutput
-from worker.messages import Outcome, Verdict
+from worker.messages import Verdict
 
 STYLES: Mapping[str, str] = {
     JobState.PASSED: "green",
@@ -37,17 +38,6 @@ STYLES: Mapping[str, str] = {
     Verdict.INFRASTRUCTURE: "magenta",
 }
 SENT: Mapping[str, str] = {SendState.DELIVERED: "green", SendState.GAVE_UP: "red"}
-_ORDER = (
-    Outcome.FAILED,
-    Outcome.ERROR,
-    Outcome.CRASHED,
-    Outcome.TIMED_OUT,
-    Outcome.NOT_OBSERVED,
-    Outcome.XPASSED,
-    Outcome.PASSED,
-    Outcome.SKIPPED,
-    Outcome.XFAILED,
-)
 
 
 def grid(*columns: str) -> Table:
@@ -60,8 +50,7 @@ def grid(*columns: str) -> Table:
 
 def counted(counts: Mapping[str, int]) -> str:
     """Counts as a table says them: ``18 failed, 9 passed``."""
-    known = [(outcome.value, counts[outcome]) for outcome in _ORDER if counts.get(outcome)]
-    return ", ".join(f"{number} {name}" for name, number in known)
+    return said(counts, None)
 
 
 def seconds(value: float | None) -> str:
@@ -124,7 +113,7 @@ _CHANGES: Mapping[str, str] = {Change.BROKEN: "red", Change.FAILING_DIFFERENTLY:
 
 
 def compare_text(found: CompareOutput) -> Group:
-    """Two trees: the pairs, then each case that does not simply pass still."""
+    """Two trees: the pairs, each case that does not pass as before, and what the words for a change mean."""
     pairs = grid("Runtime", "Suite", "Cases", "Note")
     for pair in found.pairs:
         cells = [pair.runtime_title, pair.suite, changes(pair.counts), pair.note]
@@ -133,12 +122,16 @@ def compare_text(found: CompareOutput) -> Group:
     for case in found.cases:
         told = [case.runtime, case.suite, named(case), observed(case.base), observed(case.head)]
         cases.add_row(text(words(case.change), _CHANGES.get(case.change, "")), *map(text, told))
-    return Group(text(sentence(found)), pairs, *([cases] if found.cases else []))
+    meaning = [text(f"{words(change)}: {MEANING[Change(change)]}") for change in found.counts]
+    last = text(conclusion(broke=found.broke, complete=found.complete), "red" if found.broke else "")
+    return Group(text(sentence(found)), pairs, *([cases] if found.cases else []), *meaning, text(""), last)
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> Table:
-    """One case over trees, newest first."""
-    table = grid("Ended", "Tree", "Runtime", "Suite", "Outcome", "GPU", "Job", "Attempt")
+    """One case over trees, newest first; with the origin where one was imported."""
+    imported = any(entry.origin is Origin.IMPORTED for entry in entries)
+    origin = ["Origin"] if imported else []
+    table = grid("Ended", "Tree", "Runtime", "Suite", *origin, "Outcome", "GPU", "Job", "Attempt")
     for entry in entries:
         failed = entry.failure_class is not None
         outcome = f"{entry.outcome} ({entry.failure_class})" if failed else str(entry.outcome)
@@ -147,6 +140,7 @@ def history_table(entries: Sequence[HistoryEntry]) -> Table:
             text(entry.tree),
             text(entry.runtime_title),
             text(entry.suite),
+            *([text(entry.origin)] if imported else []),
             text(outcome, "red" if failed else ""),
             *(text(value) for value in (entry.gpu, entry.job, entry.attempt)),
         )

@@ -78,7 +78,7 @@ def remove(
 
     with connect(url) as client:
         gone = client.remove_repository(name, force=force)
-    kept = f"; its {gone.jobs} jobs are kept" if gone.jobs else ""
+    kept = f"; {'its job is' if gone.jobs == 1 else f'its {gone.jobs} jobs are'} kept" if gone.jobs else ""
     output.show(gone, f"removed repository {gone.name}{kept}", json=json)
 
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from service.cli import checkout as checkouts
 from service.cli.checkout import Checkout
 from service.cli.errors import UserError
+from service.cli.output import plain
 from service.cli.registry import repository_of
 from service.client.client import Client
 from service.jobs.schemas import JobInput, TreeInput
@@ -150,4 +151,4 @@ def complaints(error: ValidationError) -> str:
 def _complaint(place: tuple[int | str, ...], problem: object) -> str:
     detail = problem if isinstance(problem, dict) else {}
     key = "--" + str(place[0]).replace("_", "-") if place else "the job"
-    return f"{key} {detail.get('input')!r}: {detail.get('msg')}"
+    return f"{key} {plain(detail.get('input'))}: {str(detail.get('msg')).removeprefix('Value error, ')}"

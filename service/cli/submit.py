@@ -110,6 +110,7 @@ def _send(request: Request, url: str | None, *, dry_run: bool, watch: bool, json
     from service.cli.connect import connect
     from service.cli.render import plan_table
     from service.cli.submission import make_job
+    from service.words import number
 
     with connect(url) as client:
         job = make_job(request, client, Path.cwd(), output.note)
@@ -121,4 +122,6 @@ def _send(request: Request, url: str | None, *, dry_run: bool, watch: bool, json
         if watch:
             output.note(f"job {made.id}: {client.page(made.url)}")
             raise typer.Exit(watching.follow(client, made.id, json=json))
-        output.show(made, f"job {made.id}: {sum(made.cells.values())} cells, {client.page(made.url)}", json=json)
+        output.show(
+            made, f"job {made.id}: {number(sum(made.cells.values()), 'cell')}, {client.page(made.url)}", json=json
+        )

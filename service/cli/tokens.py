@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from service.access.scopes import Scope
+from service.access.scopes import AskedScope, Scope
 from service.cli.options import Json, Url
 
 app = typer.Typer(help="The tokens with which people, programs and workers come in.", no_args_is_help=True)
@@ -16,7 +16,7 @@ app = typer.Typer(help="The tokens with which people, programs and workers come 
 def create(
     name: Annotated[str, typer.Argument(help="Who will hold it: a person, a program.", show_default=False)],
     *,
-    scope: Annotated[list[Scope], typer.Option(help="What it allows; may be given several times.")],
+    scope: Annotated[list[AskedScope], typer.Option(help="What it allows; may be given several times.")],
     days: Annotated[int, typer.Option(help="How long it is good; 0: for ever.", min=0, max=3650)] = 90,
     direct: Annotated[
         bool, typer.Option("--direct", help="Write to this machine's DATABASE_URL, past the service.")
@@ -25,19 +25,13 @@ def create(
     url: Url = None,
 ) -> None:
     """Make a token and print it, this once."""
-    from pydantic import ValidationError
-
     from service.access.schemas import TokenInput
     from service.cli import output
     from service.cli.connect import connect
     from service.cli.direct import make_token
-    from service.cli.errors import UserError
 
-    try:
-        asked = TokenInput(name=name, scopes=scope, days=days or None)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise UserError(f"{problem['loc'][0]} {problem['input']!r}: {problem['msg']}") from error
+    with output.refusing():
+        asked = TokenInput(name=name, scopes=[Scope(one) for one in scope], days=days or None)
     if direct:
         made = make_token(asked)
     else:

@@ -41,6 +41,7 @@ def enroll(
     from service.cli import output
     from service.cli.connect import connect
     from service.cli.errors import UserError
+    from service.words import number
     from service.workers.schemas import EnrolmentInput
 
     try:
@@ -51,5 +52,5 @@ def enroll(
         made = client.enroll_worker(asked)
     if not json:
         command = f"replaybench worker --enroll TOKEN --service {client.url}"
-        output.note(f"good once, for {minutes} minutes; on the worker's machine: {command}")
+        output.note(f"good once, for {number(minutes, 'minute')}; on the worker's machine: {command}")
     output.show(made, made.token, json=json)

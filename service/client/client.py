@@ -21,7 +21,7 @@ from service.compare.schemas import CompareOutput, HistoryEntry
 from service.hooks.schemas import ApproveInput, HookSecretOutput
 from service.hooks.schemas import DeliveryOutput as HookDelivery
 from service.imports.schemas import ImportInput
-from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
+from service.jobs.schemas import CancelOutput, CellOutput, JobInput, JobOutput, PlanOutput, RerunInput, Snapshot
 from service.repositories.schemas import (
     CredentialInput,
     CredentialOutput,
@@ -215,9 +215,9 @@ class Client:
         """A job's or an attempt's cases as JUnit XML."""
         return self._send("GET", f"jobs/{job}/junit.xml" if attempt is None else f"attempts/{attempt}/junit.xml").text
 
-    def cancel(self, job: int) -> JobOutput:
+    def cancel(self, job: int) -> CancelOutput:
         """Cancels a job."""
-        return self._post(JobOutput, f"jobs/{job}/cancel", {})
+        return self._post(CancelOutput, f"jobs/{job}/cancel", {})
 
     def rerun(self, job: int, cells: list[int] | None = None) -> JobOutput:
         """Queues cells again: these, or those that ended without passing."""

@@ -83,12 +83,11 @@ def export(client: Client, job: int) -> Export:
         if row.attempt is None:
             continue
         attempt, cell = client.attempt(row.attempt), cells[row.cell]
-        record = attempt.environment or {}
         attempts.append(
             ExportedAttempt(
                 id=attempt.id,
                 cell=cell.name,
-                tree=str(record.get("tree", "")),
+                tree=attempt.tree,
                 runtime=cell.runtime,
                 suite=cell.suite,
                 verdict=attempt.verdict,

@@ -36,15 +36,18 @@ MEANING: Mapping[Change, str] = {
     Change.VANISHED: "was there before, is not collected now",
     Change.NEW: "is collected only now",
     Change.NOT_COMPARABLE: "observed with another GPU model, driver, torch build or lightning",
-    Change.NOT_RUN: "skipped, not observed or not selected on one side",
+    Change.NOT_RUN: "skipped, not observed or not selected on one side, or absent where not all cases were told",
     Change.FAILING_THE_SAME: "fails as before",
-    Change.STILL_PASSING: "passes as before",
+    Change.STILL_PASSING: "passes as before, or fails as it is expected to",
 }
 
 GOOD = frozenset({Outcome.PASSED, Outcome.XFAILED, Outcome.XPASSED})
+SIDES = ("base", "head")
 UNSEEN = frozenset({Outcome.SKIPPED, Outcome.NOT_OBSERVED})
 WHOLE = frozenset({Verdict.PASSED, Verdict.FAILED})
 """Verdicts under which every collected case was reported, so that an absent case is one that the tree has not."""
+CUT_SHORT = frozenset({Verdict.CRASHED, Verdict.TIMED_OUT})
+"""Verdicts under which the cases were collected, and perhaps not all of them reported."""
 NEVER_RAN = frozenset({Verdict.ENVIRONMENT, Verdict.INFRASTRUCTURE, Verdict.LOST, Verdict.CANCELLED})
 """Verdicts that say nothing of the tree."""
 
@@ -62,13 +65,16 @@ class Seen:
 class Side:
     """One tree under one runtime and suite: its deciding attempt, or that there is none yet.
 
-    ``whole`` is false where only a selection of the suite was run; ``flaky`` holds the cases on which other ended
-    attempts of the same tree, runtime, suite and comparison key disagree.
+    ``whole`` is false where only a selection of the suite was run, ``imported`` true where a report says what a run
+    elsewhere observed; ``collected`` is how many cases the tree said to have; ``flaky`` holds the cases on which other
+    ended attempts of the same tree, runtime, suite and comparison key disagree.
     """
 
     verdict: Verdict | None = None
     key: str | None = None
     whole: bool = True
+    imported: bool = False
+    collected: int = 0
     cases: Mapping[Key, Seen] = field(default_factory=dict)
     flaky: Set[Key] = frozenset()
 
@@ -79,8 +85,11 @@ class Side:
 
     @property
     def complete(self) -> bool:
-        """Whether an absent case is one that the tree has not."""
-        return self.whole and self.verdict in WHOLE
+        """Whether an absent case is one that the tree has not. After a crash or a time limit, that is so where every
+        collected case has its row, be it only as not observed.
+        """
+        told = self.verdict in CUT_SHORT and len(self.cases) >= self.collected > 0
+        return self.whole and (self.verdict in WHOLE or told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,13 @@ class Compared:
     change: Change
     base: Seen | None
     head: Seen | None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it passed in base, and nothing says what it does in head: skipped, absent, not observed or flaky."""
+        if self.base is None or self.base.outcome not in GOOD or self.change is Change.BROKEN:
+            return False
+        return self.head is None or self.head.outcome not in GOOD
 
     @property
     def shown(self) -> Seen:
@@ -139,21 +155,44 @@ def counts(cases: Iterable[Compared]) -> dict[Change, int]:
     return {change: found[change] for change in Change if found[change]}
 
 
+def conclusion(*, broke: bool, complete: bool) -> str:
+    """The whole in a few words."""
+    if broke:
+        return "something broke"
+    return "nothing broke" if complete else "nothing broke, but not all could be compared"
+
+
 def stopped(base: Side, head: Side) -> bool:
     """Whether the whole suite broke: it ran to its end before, and now it crashes, stops or cannot be collected."""
     return base.verdict in WHOLE and head.ran and head.verdict not in WHOLE
 
 
-def note(base: Side, head: Side) -> str:
-    """What a reader must know of a pair before its counts, or nothing."""
-    for name, side in (("base", base), ("head", head)):
-        if side.verdict is None:
-            return f"{name} has no deciding attempt"
-        if not side.ran:
-            return f"{name} was not run: {side.verdict}"
-    if base.key != head.key:
-        return f"not comparable: base was observed with {base.key or 'unknown'}, head with {head.key or 'unknown'}"
-    if stopped(base, head):
-        return f"the suite stopped: {base.verdict} before, {str(head.verdict).replace('-', ' ')} now"
-    parts = [f"{name} ran a selection" for name, side in (("base", base), ("head", head)) if not side.whole]
+def note(base: Side, head: Side, lost: int = 0) -> str:
+    """What a reader must know of a pair before its counts, or nothing. ``lost`` is how many of its cases are."""
+    parts = [f"{name} was imported" for name, side in zip(SIDES, (base, head), strict=True) if side.imported]
+    parts += _doubts(base, head)
+    if lost and base.ran and head.ran and base.key == head.key:
+        parts.append(f"{lost} passed in base and did not run to an end in head")
     return "; ".join(parts)
+
+
+def _doubts(base: Side, head: Side) -> list[str]:
+    for name, side in zip(SIDES, (base, head), strict=True):
+        if side.verdict is None:
+            return [f"{name} has no deciding attempt"]
+        if not side.ran:
+            return [f"{name} was not run: {side.verdict}"]
+    if base.key != head.key:
+        return [f"not comparable: base was observed with {base.key or 'unknown'}, head with {head.key or 'unknown'}"]
+    parts = [f"{name} ran a selection" for name, side in zip(SIDES, (base, head), strict=True) if not side.whole]
+    if stopped(base, head):
+        parts.append(f"the suite stopped: {base.verdict} before, {_words(head.verdict)} now")
+    elif head.whole and not head.complete:
+        parts.append(f"head did not tell all its cases ({_words(head.verdict)}): what it lacks may have vanished")
+    if base.whole and not base.complete:
+        parts.append(f"base did not tell all its cases ({_words(base.verdict)}): what it lacks may be new")
+    return parts
+
+
+def _words(verdict: Verdict | None) -> str:
+    return str(verdict).replace("-", " ")

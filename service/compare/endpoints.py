@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import JSONResponse
 
-from service.compare import history, markdown, views
+from service.compare import history, markdown, names, views
 from service.compare.comparison import Change
 from service.compare.cursor import PATTERN, Cursor
 from service.compare.schemas import CompareOutput, HistoryEntry
-from service.dependencies import DatabaseDep, signed_in
+from service.dependencies import DatabaseDep, SettingsDep, signed_in
 from service.schemas import Id, Page
 
 router = APIRouter(prefix="/api/v1", tags=["compare"], dependencies=[Depends(signed_in)])
@@ -25,6 +25,7 @@ NodeId = Annotated[str, Query(min_length=1, max_length=16_000, examples=["tests/
 @router.get("/compare", response_model=CompareOutput)
 def compare(
     database: DatabaseDep,
+    settings: SettingsDep,
     repository: RepositoryName = None,
     base: TreeName = None,
     head: TreeName = None,
@@ -34,10 +35,11 @@ def compare(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     format: Literal["json", "markdown"] = "json",  # noqa: A002 -- the query's name
 ) -> Response:
-    """Two trees, case by case over runtimes and suites: by a commit's beginning or the shown name. A tree that is not
-    named is the job's first, or its second. Lists the cases of one change, or all but those that pass still.
+    """Two trees, case by case over runtimes and suites: by a commit's beginning, a branch, a tag or the shown name. A
+    tree that is not named is the job's first, or its second. Lists the cases of one change, or all but those that pass
+    still.
     """
-    question = views.Question(repository, base, head, job)
+    question = names.pinned(database, settings, views.Question(repository, base, head, job))
     listing = views.Listing(change, Cursor.parse(after) if after else None, limit)
     with database.read() as session:
         found = views.compare(session, question, listing)

@@ -81,5 +81,6 @@ def _entry(case: Case, attempt: Attempt, cell: Cell, tree: Tree) -> HistoryEntry
         message=case.message,
         comparison_key=attempt.comparison_key,
         gpu=gpu_of(attempt.environment),
+        origin=attempt.origin,
         ended_at=attempt.ended_at,
     )

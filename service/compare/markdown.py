@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from service.compare.comparison import Change
+from service.compare.comparison import Change, conclusion
 from service.compare.schemas import ComparedCase, CompareOutput, ObservationOutput
 from service.results.table import escape
 
@@ -43,7 +43,12 @@ def markdown(found: CompareOutput) -> str:
         [words(case.change), case.runtime, case.suite, named(case), observed(case.base), observed(case.head)]
         for case in found.cases
     ]
-    parts = [f"{escape(sentence(found))}\n", _table(["Runtime", "Suite", "Cases", "Note"], pairs)]
+    told = conclusion(broke=found.broke, complete=found.complete)
+    parts = [
+        f"{escape(sentence(found))}\n",
+        f"{told.capitalize()}.\n",
+        _table(["Runtime", "Suite", "Cases", "Note"], pairs),
+    ]
     if cases:
         parts.append(_table(["Change", "Runtime", "Suite", "Case", found.base.name, found.head.name], cases))
     if found.next:

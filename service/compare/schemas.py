@@ -6,6 +6,7 @@ import datetime
 
 from service.compare.comparison import Change
 from service.schemas import Output
+from service.states import Origin
 from worker.messages import FailureClass, Outcome, Verdict
 
 
@@ -18,7 +19,9 @@ class ComparedTree(Output):
 
 
 class SideOutput(Output):
-    """The deciding attempt of one tree under a runtime and suite. ``selection`` says what of the suite was run."""
+    """The deciding attempt of one tree under a runtime and suite. ``selection`` says what of the suite was run;
+    ``origin`` is ``imported`` where no worker of ours ran it.
+    """
 
     job: int
     cell: int
@@ -26,10 +29,15 @@ class SideOutput(Output):
     verdict: Verdict | None
     comparison_key: str | None
     selection: str | None
+    origin: Origin
 
 
 class PairOutput(Output):
-    """One runtime and suite in both trees. ``broke`` says that a case broke, or the suite as a whole."""
+    """One runtime and suite in both trees. ``broke`` says that a case broke, or the suite as a whole.
+
+    ``lost`` counts the cases that passed in base, and of which nothing says what they do in head: skipped, absent, not
+    observed, or flaky. ``compared``: both sides ran, under one comparison key.
+    """
 
     runtime: str
     runtime_title: str
@@ -39,6 +47,7 @@ class PairOutput(Output):
     counts: dict[str, int]
     broke: bool
     compared: bool
+    lost: int
     note: str
 
 
@@ -68,7 +77,7 @@ class CompareOutput(Output):
     """Two trees, case by case. ``cases`` is one page: those of the change asked for, else all but ``still-passing``.
 
     ``next`` is the query to add for the following page. ``broke``: something that passed in base does not in head.
-    ``complete``: every pair has an attempt on both sides that ran and may be compared.
+    ``complete``: every pair has an attempt on both sides that ran and may be compared, and none has lost a case.
     """
 
     repository: str
@@ -84,7 +93,7 @@ class CompareOutput(Output):
 
 
 class HistoryEntry(Output):
-    """What one deciding attempt observed of a case."""
+    """What one deciding attempt observed of a case; ``origin`` is ``imported`` where no worker of ours ran it."""
 
     case: int
     job: int
@@ -102,4 +111,5 @@ class HistoryEntry(Output):
     message: str
     comparison_key: str | None
     gpu: str | None
+    origin: Origin
     ended_at: datetime.datetime | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session
@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from service.compare.comparison import Key, Seen, Side
 from service.jobs.views import selection_of
 from service.models import Attempt, Case, Cell
-from service.states import UNDECIDING, AttemptState
+from service.states import UNDECIDING, AttemptState, Origin
 from worker.messages import Outcome, Verdict
 
 Place = tuple[str, str]
@@ -29,6 +29,8 @@ class Counting:
     verdict: Verdict | None
     key: str | None
     selection: str | None
+    origin: Origin
+    collected: int
     others: tuple[int, ...] = ()
 
 
@@ -37,28 +39,26 @@ def counting(session: Session, tree_id: int, job_id: int | None) -> dict[Place, 
     suite before any selection."""
     groups: defaultdict[Place, list[Counting]] = defaultdict(list)
     rest: defaultdict[Place, list[tuple[int, str | None]]] = defaultdict(list)
-    own: set[int] = set()
-    for cell, attempt_id, verdict, key, deciding, worker in session.execute(_ended(tree_id, job_id)):
-        if worker is not None:
-            own.add(attempt_id)
+    for cell, attempt_id, verdict, key, deciding, worker, collected in session.execute(_ended(tree_id, job_id)):
+        origin = Origin.IMPORTED if worker is None else Origin.RUN
         place = (cell.runtime, cell.suite)
         rest[place].append((attempt_id, key))
         if deciding:
-            one = Counting(cell.job_id, cell.id, attempt_id, verdict, key, selection_of(cell.suite_spec))
+            selection = selection_of(cell.suite_spec)
+            one = Counting(cell.job_id, cell.id, attempt_id, verdict, key, selection, origin, collected)
             groups[place].append(one)
     chosen = {}
     for place, found in groups.items():
-        best = max(found, key=lambda one: (one.attempt in own, one.selection is None, one.attempt))
+        best = max(found, key=lambda one: (one.origin is Origin.RUN, one.selection is None, one.attempt))
         others = tuple(attempt for attempt, key in rest[place] if key == best.key)
-        chosen[place] = Counting(
-            best.job, best.cell, best.attempt, best.verdict, best.key, best.selection, others if len(others) > 1 else ()
-        )
+        chosen[place] = replace(best, others=others if len(others) > 1 else ())
     return chosen
 
 
-def _ended(tree_id: int, job_id: int | None) -> Select[Cell, int, Verdict | None, str | None, bool, int | None]:
+def _ended(tree_id: int, job_id: int | None) -> Select[Cell, int, Verdict | None, str | None, bool, int | None, int]:
+    of_attempt = (Attempt.id, Attempt.verdict, Attempt.comparison_key, Attempt.deciding, Attempt.worker_id)
     statement = (
-        select(Cell, Attempt.id, Attempt.verdict, Attempt.comparison_key, Attempt.deciding, Attempt.worker_id)
+        select(Cell, *of_attempt, Attempt.collected)
         .join(Attempt, Attempt.cell_id == Cell.id)
         .where(Cell.tree_id == tree_id, Attempt.state == AttemptState.ENDED, Attempt.verdict.not_in(UNDECIDING))
         .order_by(Attempt.id)
@@ -82,6 +82,8 @@ def side(session: Session, found: Counting | None) -> Side:
         verdict=found.verdict,
         key=found.key,
         whole=found.selection is None,
+        collected=found.collected,
+        imported=found.origin is Origin.IMPORTED,
         cases=_cases(session, found.attempt),
         flaky=_flaky(session, found.others) if found.others else frozenset(),
     )

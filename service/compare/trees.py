@@ -11,9 +11,11 @@ from sqlalchemy.orm import Session
 from service.errors import ComparisonIncomplete, TreeAmbiguous, TreeUnknown
 from service.matrix.expand import tree_name
 from service.models import Cell, Tree
+from service.words import number
 
 NAME = re.compile(r"(?P<commit>[0-9a-f]{4,64})(?:\+probe:(?P<probe>[0-9a-f]{1,64}))?")
 SHOWN = 5
+MEANT = {"base": "the tree that was before", "head": "the tree that is compared with base"}
 
 
 def pair(
@@ -82,5 +84,5 @@ def _own(own: Sequence[Tree], index: int, job_id: int | None) -> Tree:
         return own[index]
     word = ("base", "head")[index]
     if job_id is None:
-        raise ComparisonIncomplete(f"{word} is not named; name a tree, or a job that has two")
-    raise ComparisonIncomplete(f"job {job_id} has {len(own)} tree(s), so {word} must be named")
+        raise ComparisonIncomplete(f"{word} is not named ({MEANT[word]}); name a tree, or a job that has two")
+    raise ComparisonIncomplete(f"job {job_id} has {number(len(own), 'tree')}, so {word} must be named: {MEANT[word]}")

@@ -40,7 +40,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Listing:
-    """Which cases to list: those of one change, else all that do not simply pass still."""
+    """Which cases to list: those of one change, else all but those that pass as before."""
 
     change: Change | None = None
     after: Cursor | None = None
@@ -67,7 +67,7 @@ def compare(session: Session, question: Question, listing: Listing) -> CompareOu
         RepositoryUnknown, NotFound: there is no such repository or job.
         ComparisonIncomplete, TreeUnknown, TreeAmbiguous: the two trees are not told.
     """
-    repository = _repository(session, question)
+    repository = repository_of(session, question)
     base, head = trees.pair(session, repository.id, question.job, question.base, question.head)
     pairs = [_pair(session, place, found, listing) for place, found in _places(session, base, head, question.job)]
     total = Counter[str]()
@@ -83,14 +83,20 @@ def compare(session: Session, question: Question, listing: Listing) -> CompareOu
         head=_tree(head),
         counts={change: total[change] for change in Change if total[change]},
         broke=any(pair.output.broke for pair in pairs),
-        complete=bool(pairs) and all(pair.output.compared for pair in pairs),
+        complete=bool(pairs) and all(pair.output.compared and not pair.output.lost for pair in pairs),
         pairs=[pair.output for pair in pairs],
         cases=_cases(session, page),
         next=Cursor(*last[0].place, *last[1].place).query if last else None,
     )
 
 
-def _repository(session: Session, question: Question) -> Repository:
+def repository_of(session: Session, question: Question) -> Repository:
+    """The repository that is asked about.
+
+    Raises:
+        RepositoryUnknown, NotFound: there is no such repository or job, or they do not belong together.
+        ComparisonIncomplete: neither is named.
+    """
     if question.job is None:
         if question.repository is None:
             raise ComparisonIncomplete("repository is not named; name it, or a job of it")
@@ -118,6 +124,7 @@ def _pair(session: Session, place: Place, found: tuple[Counting | None, Counting
     cases = comparison.compare(base, head)
     counts = comparison.counts(cases)
     compared = base.ran and head.ran and base.key == head.key
+    lost = sum(case.lost for case in cases) if compared else 0
     output = PairOutput(
         runtime=place[0],
         runtime_title=RuntimeSpec.parse(place[0]).title,
@@ -127,7 +134,8 @@ def _pair(session: Session, place: Place, found: tuple[Counting | None, Counting
         counts=dict(counts),
         broke=compared and bool(counts.get(Change.BROKEN) or comparison.stopped(base, head)),
         compared=compared,
-        note=comparison.note(base, head),
+        lost=lost,
+        note=comparison.note(base, head, lost),
     )
     return _Pair(place, *found, output, _listed(place, cases, listing, base, head))
 
@@ -183,6 +191,7 @@ def _side(found: Counting | None) -> SideOutput | None:
         verdict=found.verdict,
         comparison_key=found.key,
         selection=found.selection,
+        origin=found.origin,
     )
 
 

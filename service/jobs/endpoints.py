@@ -12,13 +12,14 @@ from service.access.gate import Gate
 from service.audit import service as audit
 from service.dependencies import CallerDep, DatabaseDep, IdempotencyKey, SettingsDep, signed_in
 from service.jobs import idempotency, planning, service, stream, views
-from service.jobs.schemas import CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
+from service.jobs.schemas import CancelOutput, CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
 from service.repositories import service as repositories
 from service.results import table
 from service.results import views as results
 from service.results.failed import failed_of
 from service.results.schemas import TableOutput
 from service.schemas import Id, Page
+from service.workers.service import HEARTBEATS_A_LEASE
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], dependencies=[Depends(signed_in)])
 
@@ -130,13 +131,14 @@ def get_stream(job: Id, request: Request, database: DatabaseDep, caller: CallerD
 
 
 @router.post("/jobs/{job}/cancel")
-def cancel(job: Id, database: DatabaseDep, caller: CallerDep) -> JobOutput:
-    """Ends what waits and stops what runs."""
+def cancel(job: Id, database: DatabaseDep, settings: SettingsDep, caller: CallerDep) -> CancelOutput:
+    """Ends what waits, and has the workers stop what runs when they speak next."""
     with database.write() as session:
         service.cancel(session, job)
         audit.note(session, caller, "job.cancel", f"job {job}")
         session.flush()
-        return views.get_job(session, job)
+        told = views.get_job(session, job).model_dump()
+    return CancelOutput(**told, told_within_s=settings.lease_s / HEARTBEATS_A_LEASE)
 
 
 @router.post("/jobs/{job}/rerun")

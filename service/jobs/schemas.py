@@ -191,6 +191,14 @@ class JobOutput(Output):
     url: str
 
 
+class CancelOutput(JobOutput):
+    """A job that is cancelled. Where cells of it still run, its state says so: ``told_within_s`` is how many seconds it
+    takes at most until their workers are told to stop them.
+    """
+
+    told_within_s: float
+
+
 class RerunInput(Input):
     """Which cells of an ended or running job to queue again: those that ended without passing, or these."""
 

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from service.compare import comparison
 from service.compare import history as histories
 from service.compare import views as comparisons
 from service.compare.comparison import MEANING, Change
@@ -103,7 +104,14 @@ def compare(
     asked = {"repository": found.repository, "job": job, "base": found.base.name, "head": found.head.name}
     query = urlencode({key: value for key, value in asked.items() if value is not None})
     trees = jobs.get_job(session, job).trees if job is not None else []
-    values: dict[str, Any] = {"found": found, "change": change, "query": query, "trees": trees}
+    conclusion = comparison.conclusion(broke=found.broke, complete=found.complete)
+    values: dict[str, Any] = {
+        "found": found,
+        "change": change,
+        "query": query,
+        "trees": trees,
+        "conclusion": conclusion,
+    }
     return page(request, "compare.html", **values, meaning=MEANING, paged=after is not None)
 
 

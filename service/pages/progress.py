@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.jobs.schemas import CellOutput, JobOutput
-from service.pages.text import number
 from service.results import table
 from service.states import CellState
+from service.words import number
 from worker.messages import Outcome
 
 TONES: Mapping[str, tuple[Outcome, ...]] = {

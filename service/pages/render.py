@@ -17,6 +17,7 @@ from service.dependencies import known_caller
 from service.pages import log, progress, text
 from service.results.table import ORDER
 from service.results.usage import cards_of
+from service.words import brief, number
 
 HERE = Path(__file__).parent
 HEADERS: Mapping[str, str] = {
@@ -52,12 +53,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     helpers = (
+        brief,
         text.ago,
         text.clip,
         text.elapsed,
         text.middle,
         text.moment,
-        text.number,
+        number,
         text.pretty,
         text.size,
         text.span,

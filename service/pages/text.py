@@ -99,8 +99,3 @@ def size(count: int) -> str:
 def pretty(data: Any) -> str:
     """Evidence and records as indented JSON."""
     return json.dumps(data, indent=2, ensure_ascii=False, default=str)
-
-
-def number(count: int, one: str, many: str = "") -> str:
-    """``1 cell``, ``3 cells``."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -18,6 +18,7 @@ from service.models import Delivery, HookSecret, Job, Repository, RepositoryCred
 from service.repositories.mirror import Mirror
 from service.states import ENDED_JOB_STATES
 from service.statuses import service as statuses
+from service.words import number
 
 WHY = "its repository was removed"
 
@@ -33,8 +34,9 @@ def remove(session: Session, repository: Repository, *, force: bool) -> int:
     kept = session.scalar(select(func.count()).where(of_it)) or 0
     if kept and not force:
         raise RepositoryInUse(
-            f"repository {repository.name!r} has {kept} jobs; `replaybench repos remove {repository.name} --force` "
-            "cancels those that have not ended, keeps all as evidence, and takes no more"
+            f"repository {repository.name!r} has {number(kept, 'job')}; "
+            f"`replaybench repos remove {repository.name} --force` cancels those that have not ended, keeps all as "
+            "evidence, and takes no more"
         )
     statuses.unlink(session, repository)
     for secret in (HookSecret, RepositoryCredential):

@@ -39,7 +39,8 @@ class AttemptOutput(Output):
     their GPUs: the most memory in bytes, and how busy each was.
 
     ``origin`` is ``imported`` where the results were made elsewhere: then there is no ``worker``, ``environment`` says
-    what the sender told, and ``claimed_at`` is when the report came in.
+    what the sender told, and ``claimed_at`` is when the report came in. ``tree`` is git's object id of what is tested,
+    with the probe.
     """
 
     id: int
@@ -47,6 +48,7 @@ class AttemptOutput(Output):
     number: int
     worker: str | None
     origin: Origin = Origin.RUN
+    tree: str
     state: AttemptState
     verdict: Verdict | None
     cause: Cause | None

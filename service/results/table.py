@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from service.results.schemas import TableOutput, TableRow
 from service.states import Origin
+from service.words import brief
 from worker.messages import Outcome, Verdict
 
 # As the engineering log counts: what is wrong first, then what passed, then what did not run.
@@ -28,6 +29,9 @@ ORDER: Mapping[Outcome, str] = {
 SAID_BY_COUNTS = frozenset({Verdict.PASSED, Verdict.FAILED, Verdict.CRASHED})
 
 
+LONGEST_WHY = 300
+"""Characters of why a cell could not be run: uv's reasons are sentences."""
+
 # What a spreadsheet takes a text for a formula by (OWASP, "CSV Injection").
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -44,7 +48,7 @@ def result(counts: Mapping[str, int], verdict: Verdict | None, detail: str = "")
     word = verdict.replace("-", " ")
     if text:
         return text if verdict is Verdict.TIMED_OUT and counts.get(Outcome.TIMED_OUT) else f"{text} ({word})"
-    first = detail.strip().splitlines()[0][:200] if detail.strip() else ""
+    first = brief(detail, LONGEST_WHY)
     return f"{word}: {first}" if first else word
 
 

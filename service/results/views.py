@@ -13,7 +13,7 @@ from service.clock import elapsed_s
 from service.errors import NotFound
 from service.jobs import views as jobs
 from service.jobs.schemas import CellOutput
-from service.models import Artifact, Attempt, Case, Cell, Process, Worker
+from service.models import Artifact, Attempt, Case, Cell, Process, Tree, Worker
 from service.results import table
 from service.results.schemas import ArtifactOutput, AttemptOutput, CaseOutput, ProcessOutput, TableOutput, TableRow
 from service.schemas import Page
@@ -171,6 +171,10 @@ def _attempts(session: Session, attempts: Sequence[Attempt]) -> list[AttemptOutp
     processes = _children(session, Process, ids)
     artifacts = _children(session, Artifact, ids)
     workers = dict(session.execute(select(Worker.id, Worker.name)).all())
+    of_cells = Cell.id.in_({attempt.cell_id for attempt in attempts})
+    trees = dict(
+        session.execute(select(Cell.id, Tree.digest).join(Tree, Tree.id == Cell.tree_id).where(of_cells)).all()
+    )
     return [
         AttemptOutput(
             id=attempt.id,
@@ -178,6 +182,7 @@ def _attempts(session: Session, attempts: Sequence[Attempt]) -> list[AttemptOutp
             number=attempt.number,
             worker=workers[attempt.worker_id] if attempt.worker_id is not None else None,
             origin=attempt.origin,
+            tree=trees[attempt.cell_id],
             state=attempt.state,
             verdict=attempt.verdict,
             cause=attempt.cause,

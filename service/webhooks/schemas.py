@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from service.jobs.schemas import JobOutput
 from service.results import table
 from service.schemas import Input, Output
-from service.states import JobState, SendState
+from service.states import JobState, Origin, SendState
 from service.webhooks import signature
 from worker.messages import Outcome
 
@@ -102,13 +102,15 @@ class DeliveryOutput(Output):
 class JobData(Output):
     """What an event tells of its job. ``url`` is absolute where the operator set REPLAYBENCH_PUBLIC_URL.
 
-    ``cells`` counts them by state and, where ended, by verdict; ``counts`` counts cases by outcome.
+    ``cells`` counts them by state and, where ended, by verdict; ``counts`` counts cases by outcome; ``origin`` is
+    ``imported`` where no worker of ours ran them.
     """
 
     job: int
     url: str
     repository: str
     state: JobState
+    origin: Origin
     result: str
     trees: list[str]
     cells: dict[str, int]

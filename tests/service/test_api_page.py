@@ -1,4 +1,4 @@
-"""The example in docs/api.md, run as it stands there."""
+"""The example in docs/api.md, run as it stands there but for the names of repository and suite."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ def test_the_python_example_runs(service: RunningService, registered: GitReposit
     """It submits, follows, and prints the table and what failed."""
     page = (ROOT / "docs/api.md").read_text()
     example = page.split("```python\n")[1].split("```")[0]
+    for ours, theirs in (('"this-checkout"', '"demo"'), ('["gate"]', '["unit"]')):
+        assert ours in example
+        assert ours in page.split("```python\n")[0], "curl's example is about the same job"
+        example = example.replace(ours, theirs)
     token = service.http.headers["Authorization"].removeprefix("Bearer ")
     reader = subprocess.Popen(
         [sys.executable, "-c", example],
-        cwd=ROOT,
-        env=os.environ | {"REPLAYBENCH_URL": service.url, "REPLAYBENCH_TOKEN": token},
+        cwd=registered.path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "REPLAYBENCH_URL": service.url, "REPLAYBENCH_TOKEN": token},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from service.compare.comparison import MEANING, Change
 from tests.support import embedded, running_service
 from tests.support.repository import GitRepository
 from tests.support.running_service import RunningService
-from worker.messages import Outcome
+from worker.messages import Cause, Outcome
 
 Done = subprocess.CompletedProcess[str]
 Cli = Callable[..., Done]
@@ -71,6 +73,24 @@ def test_the_help_lists_every_command() -> None:
         assert name in words
 
 
+def test_the_workers_own_commands_are_in_its_help_and_each_has_one(tmp_path: Path) -> None:
+    """And they reach the worker: what it knows of, the help names, and nothing else is taken."""
+    told = embedded.command("worker", "--help").stdout
+    for name in ("gpus", "clear", "spools", "deliver"):
+        assert re.search(rf"│ {name} +\S", told), name
+        own = embedded.command("worker", name, "--help").stdout
+        assert f"worker {name} " in own
+        assert "--enroll" not in own
+    where = {"REPLAYBENCH_CACHE_DIR": str(tmp_path)}
+    assert json.loads(embedded.command("worker", "gpus", **where).stdout) == []
+    refused = embedded.command("worker", "clear", "no-card", **where)
+    assert refused.returncode != 0
+    assert "no-card" in refused.stderr
+    for wrong in (("nothing",), ("clear",), ("--enroll", "x", "gpus")):
+        done = embedded.command("worker", *wrong, **where)
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+
+
 def test_submitting_from_a_checkout_registers_it_and_tests_its_commit(cli: Cli, repo: GitRepository) -> None:
     (repo.path / "not committed").write_text("")
     done = cli("submit", "--label", "nightly", "--json")
@@ -79,7 +99,9 @@ def test_submitting_from_a_checkout_registers_it_and_tests_its_commit(cli: Cli, 
     assert "the checkout differs from its commit (not committed)" in done.stderr
     job = json.loads(done.stdout)
     assert (job["label"], job["trees"]) == ("nightly", [repo.git("rev-parse", "--short=7", "HEAD").strip()])
-    assert "registered" not in cli("submit").stderr
+    again = cli("submit")
+    assert "registered" not in again.stderr
+    assert again.stdout.startswith("job 2: 1 cell, http"), again.stdout
 
 
 def test_a_dry_run_shows_the_cells_and_stores_no_job(cli: Cli) -> None:
@@ -161,7 +183,63 @@ def test_a_comparison_exits_with_what_became_of_the_cases(
     assert f"{one} to {two}: 1 broken, 1 still passing" in done.stdout
     assert cli("compare", two, one, "--format", "markdown").returncode == 0
     assert json.loads(cli("compare", "--job", "1", "--format", "json").stdout)["counts"]["broken"] == 1
-    assert "compare needs two trees, A and B, or --job" in cli("compare", one).stderr
+    assert "compare needs two trees, BASE and HEAD, or --job" in cli("compare", one).stderr
+
+
+def test_a_comparison_takes_what_names_a_commit(cli: Cli, service: RunningService, registered: GitRepository) -> None:
+    """Branches and tags of the repository, HEAD of the checkout, and each with a probe, as a submission does."""
+    one = registered.git("rev-parse", "HEAD").strip()
+    registered.git("tag", "v1")
+    two = registered.commit("second", more="x")
+    service.submit("demo", one, two, suites=["unit"])
+    for _ in range(2):
+        service.driver().must_claim().run({"t::a": Outcome.PASSED})
+    for base, head in (("v1", "main"), ("HEAD~1", "HEAD"), ("@^", two[:9]), (one, "refs/heads/main")):
+        done = cli("compare", base, head)
+        assert f"{one[:7]} to {two[:7]}: 1 still passing" in done.stdout, (base, head, done.stderr)
+    refused = cli("compare", "v1", "nowhere")
+    assert (refused.returncode, "'nowhere' is no name of one; give a commit, branch" in refused.stderr) == (2, True)
+    assert "+probe:abcd" in cli("compare", "v1", "main+probe:abcd").stderr
+    single = cli("compare", "--job", str(service.submit("demo", one, suites=["unit"])["id"]))
+    assert "has 1 tree, so head must be named: the tree that is compared with base" in single.stderr
+
+
+@pytest.mark.parametrize("now", [{"t::b": Outcome.PASSED}, {"t::a": Outcome.SKIPPED, "t::b": Outcome.PASSED}])
+def test_a_comparison_that_lost_a_passing_case_does_not_exit_with_0(
+    cli: Cli, service: RunningService, registered: GitRepository, now: dict[str, Outcome]
+) -> None:
+    """Gone or skipped: nothing broke, and nobody saw it pass. The other way round nothing is lost."""
+    one, two = registered.git("rev-parse", "HEAD").strip()[:7], registered.commit("second", more="x")[:7]
+    service.submit("demo", one, two, suites=["unit"])
+    service.driver().must_claim().run({"t::a": Outcome.PASSED, "t::b": Outcome.PASSED})
+    service.driver().must_claim().run(now)
+    done = cli("compare", one, two)
+    assert done.returncode == 2
+    assert "nothing broke, but not all could be compared" in done.stdout
+    assert "1 passed in base and did not run to an end in head" in done.stdout
+    back = cli("compare", two, one)
+    assert back.returncode == 0
+    assert "but not all" not in back.stdout
+    page = service.http.get("/compare", params={"repository": "demo", "base": one, "head": two}).text
+    assert 'data-state="incomplete">nothing broke, but not all could be compared<' in page
+
+
+def test_a_comparisons_words_are_explained_where_they_stand(
+    cli: Cli, service: RunningService, registered: GitRepository
+) -> None:
+    """Those that occur below a comparison, all of them in the help and in the documentation."""
+    one = registered.git("rev-parse", "HEAD").strip()
+    service.submit("demo", one, registered.commit("second", more="x"), suites=["unit"])
+    for _ in range(2):
+        service.driver().must_claim().run({"t::a": Outcome.PASSED})
+    shown = cli("compare", "--job", "1").stdout
+    assert f"still passing: {MEANING[Change.STILL_PASSING]}" in shown
+    assert MEANING[Change.BROKEN] not in shown
+    told = " ".join(cli("compare", "--help").stdout.split())
+    page = (Path(__file__).parents[2] / "docs/results.md").read_text(encoding="utf-8")
+    for change, meaning in MEANING.items():
+        assert f"{change.replace('-', ' ')}: {meaning}" in told
+        assert f"| {change.replace('-', ' ')} | {meaning} |" in page
 
 
 def test_a_cases_history_is_listed(cli: Cli, service: RunningService, registered: GitRepository) -> None:
@@ -176,6 +254,23 @@ def test_cancel_and_rerun(cli: Cli, service: RunningService, registered: GitRepo
     service.submit("demo", "main", suites=["unit"])
     assert cli("cancel", "1").stdout == "job 1 cancelled\n"
     assert json.loads(cli("rerun", "1", "--json").stdout)["state"] == "waiting"
+
+
+def test_cancelling_what_runs_says_when_its_worker_is_told(
+    cli: Cli, service: RunningService, registered: GitRepository
+) -> None:
+    """The job has not ended by then, so the answer is not its state; once it has, it is."""
+    service.submit("demo", "main", suites=["unit", "other"])
+    first, second = service.driver("one").must_claim(), service.driver("two").must_claim()
+    first.start(1)
+    done = cli("cancel", "1")
+    assert done.returncode == 0
+    assert done.stdout.startswith("job 1 is being cancelled: 2 cells still run, and their workers are told to stop ")
+    assert " within 7 s; `replaybench watch 1` follows" in done.stdout, "a third of the lease of 20 s"
+    second.end(0, cause=Cause.CANCELLED)
+    assert "1 cell still runs, and its worker is told" in cli("cancel", "1").stdout
+    first.end(1, cause=Cause.CANCELLED)
+    assert "job 1 has ended as cancelled" in cli("cancel", "1").stderr
 
 
 def test_a_setting_that_does_not_fit_is_named() -> None:
@@ -206,6 +301,66 @@ def test_a_job_as_junit(service: RunningService, registered: GitRepository, cli:
     assert f"--attempt {number} is not one of job {second}" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("tamper", "said"),
+    [
+        (None, "1 row checked, 0 faults found"),
+        (('"outcome": "failed"', '"outcome": "passed"'), "the digest is not that of the cases"),
+        (('"failed": 1', '"failed": 2'), "the counts are not those of the cases"),
+        (('"attempt": 1', '"attempt": 7'), "no attempt"),
+        (
+            ('"origin": "run",\n   "usage"', '"origin": "imported",\n   "usage"'),
+            "the row says run, its attempt imported",
+        ),
+    ],
+)
+def test_exported_evidence_is_checked_without_the_service(
+    cli: Cli,
+    service: RunningService,
+    registered: GitRepository,
+    tmp_path: Path,
+    tamper: tuple[str, str] | None,
+    said: str,
+) -> None:
+    """It follows from its cases as it was exported, and each change is seen."""
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().run({"t::a": Outcome.PASSED, "t::b": Outcome.FAILED})
+    file = tmp_path / "evidence.json"
+    assert cli("export", "1", "--output", str(file)).returncode == 0
+    text = file.read_text()
+    if tamper:
+        assert tamper[0] in text
+        file.write_text(text.replace(*tamper))
+    done = embedded.command("verify", str(file), REPLAYBENCH_URL="http://127.0.0.1:1")
+    assert (done.returncode, said in done.stdout) == (1 if tamper else 0, True), done.stdout + done.stderr
+    assert bool(json.loads(embedded.command("verify", str(file), "--json").stdout)["wrong"]) is bool(tamper)
+    assert json.loads(text)["table"]["rows"][0]["digest"] in done.stdout
+
+
+def test_evidence_of_what_could_not_be_run_is_proven_too(
+    cli: Cli, service: RunningService, registered: GitRepository, tmp_path: Path
+) -> None:
+    """Its attempt has no record of an environment, and a digest all the same."""
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().end(0, cause=Cause.ENVIRONMENT, detail="no torch")
+    file = tmp_path / "evidence.json"
+    assert cli("export", "1", "--output", str(file)).returncode == 0
+    done = cli("verify", str(file))
+    assert (done.returncode, "environment: no torch" in done.stdout) == (0, True), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "No such file"), ("{}", "is no export: table"), ("x", "is no export")]
+)
+def test_what_is_no_export_is_said_to_be_none(tmp_path: Path, content: str | None, said: str) -> None:
+    """With exit code 2, which is not that of evidence that is wrong."""
+    file = tmp_path / "evidence.json"
+    if content is not None:
+        file.write_text(content)
+    done = embedded.command("verify", str(file))
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+
+
 REPORT = '<testsuite time="2"><testcase classname="t.test_a" name="x"/>{}</testsuite>'
 RUN_ELSEWHERE = ("--repository", "demo", "--commit", "HEAD", "--runtime", "py3.11", "--suite", "nightly")
 
@@ -232,6 +387,26 @@ def test_a_report_is_imported(
     assert f"{state} (imported)" in cli("jobs").stdout
     again = cli("import", str(tmp_path / "report.xml"), *RUN_ELSEWHERE, "--json")
     assert (again.returncode, json.loads(again.stdout)["origin"]) == (code, "imported")
+
+
+def test_the_history_of_an_imported_case_says_so(
+    service: RunningService, registered: GitRepository, cli: Cli, tmp_path: Path
+) -> None:
+    """Beside our own runs of it, and in no table that holds those alone."""
+    service.submit("demo", "main", suites=["unit"])
+    service.driver().must_claim().run({"t/test_a.py::x": Outcome.PASSED})
+    assert "Origin" not in cli("history", "t/test_a.py::x").stdout
+    (tmp_path / "report.xml").write_text(
+        '<testsuite><testcase file="t/test_a.py" classname="t.test_a" name="x"/></testsuite>'
+    )
+    assert cli("import", str(tmp_path / "report.xml"), *RUN_ELSEWHERE).returncode == 0
+    assert "job 2 passed (imported)" in cli("watch", "2").stdout.splitlines()[0]
+    shown = cli("history", "t/test_a.py::x").stdout
+    assert (shown.count("imported"), "Origin" in shown) == (1, True)
+    assert [one["origin"] for one in json.loads(cli("history", "t/test_a.py::x", "--json").stdout)] == [
+        "imported",
+        "run",
+    ]
 
 
 def test_what_cannot_be_imported_says_why(

@@ -7,9 +7,14 @@ import json
 
 import pytest
 
+from service.cli.live import Progress
 from service.cli.output import clean, clean_json, line, text
 from service.cli.render import counted, seconds, workers_table
+from service.jobs.schemas import CellOutput, JobOutput, Snapshot
+from service.results import table
+from service.states import CellState, JobState
 from service.workers.schemas import WorkerOutput
+from worker.messages import Outcome
 
 
 def test_what_tested_code_says_cannot_steer_the_terminal() -> None:
@@ -31,8 +36,44 @@ def test_brackets_of_a_case_are_no_markup() -> None:
 
 def test_counts_read_like_a_table_with_the_worst_first() -> None:
     counts = {"passed": 9, "skipped": 0, "failed": 18, "timed-out": 1}
-    assert counted(counts) == "18 failed, 1 timed-out, 9 passed"
+    assert counted(counts) == "18 failed, 1 timed out, 9 passed"
     assert counted({}) == ""
+
+
+def test_counts_are_said_as_the_table_says_them() -> None:
+    """Watching and listing, in order and in words, whatever was observed; what is unknown is not counted."""
+    counts = {outcome.value: number for number, outcome in enumerate(reversed(Outcome), 1)}
+    assert counted(counts) == table.result(counts, None)
+
+
+@pytest.mark.parametrize(
+    ("counts", "collected", "shown"),
+    [
+        ({"not-observed": 1}, 0, "1 not observed"),
+        ({}, 0, ""),
+        ({"passed": 1}, 3, "1 of 3"),
+        ({"passed": 1, "failed": 1, "not-observed": 1}, 3, "3 of 3, 1 failed, 1 not observed"),
+    ],
+)
+def test_a_cell_that_runs_says_what_is_wrong_and_begins_with_no_comma(
+    counts: dict[str, int], collected: int, shown: str
+) -> None:
+    """Also before anything was collected: a case may be known by then."""
+    said: list[str] = []
+    moment = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    cell = CellOutput(
+        id=1, job=1, position=0, name="a/py3.11/gate", tree="a", runtime="py3.11", runtime_title="", suite="gate",
+        kind="cpu", selection=None, run=1, state=CellState.RUNNING, verdict=None, revision=1, attempt=1, attempts=1,
+        counts=counts, collected=collected, running_case=None, flaky=False, gpu=None, worker=None, detail="",
+        waiting_reason=None, queued_at=moment, started_at=None, ended_at=None,
+    )  # fmt: skip
+    job = JobOutput(
+        id=1, repository="demo", state=JobState.RUNNING, revision=1, priority=0, label=None, work_package=None,
+        requested_by=None, reason=None, trees=["a"], cells={"running": 1}, counts=counts, created_at=moment,
+        started_at=None, ended_at=None, url="/jobs/1",
+    )  # fmt: skip
+    Progress(said.append).take(Snapshot(job=job, cells=[cell]))
+    assert said[-1].split(" ", 1)[1] == "  ".join(filter(None, ("a/py3.11/gate running", shown)))
 
 
 @pytest.mark.parametrize(

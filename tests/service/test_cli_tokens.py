@@ -50,6 +50,20 @@ def test_what_a_user_can_put_right(service: RunningService) -> None:
     assert cli(service, "create", "", "--scope", "read").returncode == 2
 
 
+def test_only_what_can_be_had_is_offered(service: RunningService) -> None:
+    """A scope that is none, and the one that `workers enroll` gives, are refused alike, in words of people."""
+    offered = " ".join(cli(service, "create", "--help").stdout.split())
+    assert "enroll" not in offered
+    for wrong in ("foo", "enroll"):
+        refused = cli(service, "create", "ci", "--scope", wrong)
+        assert refused.returncode == 2
+        told = " ".join(refused.stderr.replace("│", " ").split())
+        assert f"'{wrong}' is not one of 'read', 'submit', 'worker', 'admin'" in told
+    refused = cli(service, "create", "", *("--scope", "read") * 5)
+    assert refused.returncode == 2
+    assert "Scope" not in refused.stderr
+
+
 def test_the_first_admin_token_is_made_in_the_database(service: RunningService, tmp_path: Path) -> None:
     """Past the service, by whoever has its DATABASE_URL; it is in the audit. Without tables the message says why."""
     made = cli(service, "create", "ops", "--scope", "admin", "--direct", DATABASE_URL=service.settings.database)

@@ -120,6 +120,6 @@ def test_a_terminal_gets_a_table_that_changes(service: RunningService, settings:
         pass
     os.close(master)
     assert watching.wait(30) == 0, shown
-    assert "0 of 1 cells ended" in shown
+    assert "0 of 1 cell ended" in shown
     assert f"job 1 passed: {service.url}/jobs/1" in shown
     assert "\x1b[" in shown

@@ -15,7 +15,8 @@ from service.cli.main import app
 from tests.support import embedded
 
 # These run until they are stopped, or write what has a form of its own.
-WITHOUT_JSON = {"up", "serve", "worker", "db upgrade", "export", "junit"}
+OF_THE_WORKER = {f"worker {name}" for name in ("gpus", "clear", "spools", "deliver")}
+WITHOUT_JSON = {"up", "serve", "db upgrade", "export", "junit", *OF_THE_WORKER}
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -45,7 +45,7 @@ def test_a_jobs_own_trees_are_compared_case_by_case(service: RunningService, com
     found = compared(service, job=job)
     assert (found["base"]["commit"], found["head"]["commit"]) == commits
     assert found["counts"] == {"broken": 1, "fixed": 1, "vanished": 1, "new": 1, "still-passing": 1}
-    assert (found["broke"], found["complete"]) == (True, True)
+    assert (found["broke"], found["complete"], found["pairs"][0]["lost"]) == (True, False, 1)
     assert [(case["node_id"], case["change"]) for case in found["cases"]] == [
         ("t::breaks", "broken"),
         ("t::heals", "fixed"),

@@ -56,6 +56,46 @@ def test_another_comparison_key_makes_every_common_case_not_comparable() -> None
     assert note(base, head) == "not comparable: base was observed with H200 / 1, head with B200 / 1"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        (P, S, True),
+        (P, N, True),
+        (P, None, True),
+        (Outcome.XPASSED, S, True),
+        (P, P, False),
+        (P, F, False),
+        (F, S, False),
+        (S, None, False),
+        (None, S, False),
+    ],
+)
+def test_what_passed_and_does_not_run_now_is_lost(before: Outcome | None, after: Outcome | None, lost: bool) -> None:
+    """It is not broken, and nobody has seen it pass; so too where head left it out of its selection."""
+    (found,) = compare(side(before), side(after))
+    assert found.lost is lost
+    assert compare(side(P), side(whole=False))[0].lost
+    flaky = {("0", 0)}
+    assert compare(side(P), side(F, flaky=flaky))[0].lost
+    assert not compare(side(P), side(P, flaky=flaky))[0].lost
+    assert note(side(P), side(S), 1) == "1 passed in base and did not run to an end in head"
+
+
+@pytest.mark.parametrize("verdict", [Verdict.CRASHED, Verdict.TIMED_OUT])
+def test_a_tree_that_crashed_tells_what_it_has_where_all_it_collected_is_known(verdict: Verdict) -> None:
+    """One crash does not make another tree's new case unknowable; where rows are missing the note says that it is."""
+    crash = Outcome.CRASHED if verdict is Verdict.CRASHED else Outcome.TIMED_OUT
+    known, cut = (side(P, crash, verdict=verdict, collected=number) for number in (2, 3))
+    later = side(P, P, F)
+    assert counts(compare(known, later)) == {Change.FIXED: 1, Change.NEW: 1, Change.STILL_PASSING: 1}
+    assert counts(compare(later, known))[Change.VANISHED] == 1
+    assert note(known, later) == ""
+    assert counts(compare(cut, later))[Change.NOT_RUN] == 1
+    word = verdict.replace("-", " ")
+    assert note(cut, later) == f"base did not tell all its cases ({word}): what it lacks may be new"
+    assert note(cut, cut).startswith(f"head did not tell all its cases ({word}): what it lacks may have vanished; base")
+
+
 def test_a_flaky_case_is_neither_broken_nor_fixed() -> None:
     found = compare(side(P, P), side(F, F, flaky={("0", 0)}))
     assert counts(found) == {Change.BROKEN: 1, Change.FLAKY: 1}

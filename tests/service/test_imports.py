@@ -22,6 +22,7 @@ from worker.messages import EnvironmentEvent, FailureClass, Outcome
 RUNTIME = "py3.11-torch2.9.1-cu129-pl2.6.6"
 ABOUT = {"repository": "demo", "commit": "main", "runtime": RUNTIME, "suite": "nightly"}
 GOOD = '<testcase classname="tests.test_cases" name="test_one" time="0.25"/>'
+SHOWN = ("Output", "Entry", "Row")
 BAD = ('<testcase classname="tests.test_cases" name="test_two" time="0.5"><failure message="assert 1 == 2">'
        "E   assert 1 == 2\n\ntests/test_cases.py:3: AssertionError</failure></testcase>")  # fmt: skip
 
@@ -99,6 +100,35 @@ def test_it_is_said_everywhere_to_be_imported(service: RunningService, registere
     for page, times in (("/", 1), (f"/jobs/{job['id']}", 2), (f"/cells/{cell}", 1), ("/jobs/1", 0)):
         assert service.http.get(page).text.count(">imported</span>") == times, page
     assert "nothing of it was asserted here" in service.http.get(f"/cells/{cell}").text
+
+
+def test_histories_and_comparisons_tell_imported_results_from_our_own(
+    service: RunningService, registered: GitRepository
+) -> None:
+    """The same case, run by us in one commit and imported for another; both in JSON, Markdown and on the pages."""
+    first, second = registered.git("rev-parse", "HEAD").strip(), registered.commit("second", more="x")
+    node, where = "tests/test_cases.py::test_one", {"runtimes": [PYTHON], "suites": ["unit"]}
+    service.submit("demo", first, **where)
+    service.driver().must_claim().run({node: Outcome.PASSED})
+    send(service, report(GOOD), commit=second, runtime=PYTHON, suite="unit")
+    entries = service.http.get("/api/v1/history", params={"repository": "demo", "node_id": node}).json()["items"]
+    assert [entry["origin"] for entry in entries] == ["imported", "run"]
+    asked = {"repository": "demo", "base": second, "head": first}
+    (pair,) = service.http.get("/api/v1/compare", params=asked).json()["pairs"]
+    assert (pair["base"]["origin"], pair["head"]["origin"]) == ("imported", "run")
+    assert pair["note"].startswith("base was imported; ")
+    assert "base was imported" in service.http.get("/api/v1/compare", params={**asked, "format": "markdown"}).text
+    for page in (f"/history?case={entries[1]['case']}", f"/compare?repository=demo&base={second}&head={first}"):
+        assert service.http.get(page).text.count(">imported</span>") == 1, page
+
+
+def test_every_answer_with_a_verdict_or_a_trees_outcome_says_its_origin(service: RunningService) -> None:
+    """Whatever else the API comes to tell of results."""
+    schemas = service.http.get("/openapi.json").json()["components"]["schemas"]
+    keys = {name: set(schema.get("properties", {})) for name, schema in schemas.items() if name.endswith(SHOWN)}
+    told = {name for name, have in keys.items() if "verdict" in have or {"tree", "outcome"} <= have}
+    assert {"AttemptOutput", "CellOutput", "HistoryEntry", "SideOutput"} <= told
+    assert [name for name in sorted(told) if "origin" not in keys[name]] == []
 
 
 def test_no_run_of_ours_has_its_digest_or_its_comparison_key(

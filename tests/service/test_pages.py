@@ -18,7 +18,7 @@ from service.tokens import Scope, ensure
 from service.tokens import path as token_file
 from tests.support.repository import GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
-from worker.messages import Device, EnvironmentEvent, FailureClass, Outcome
+from worker.messages import Cause, Device, EnvironmentEvent, FailureClass, Outcome
 
 
 @pytest.fixture
@@ -56,6 +56,24 @@ def test_pages_work_under_a_prefix(tmp_path: Path, database_url: str, broker_url
     asyncio.run(_look_under_prefix(settings))
 
 
+@pytest.mark.parametrize("cause", [Cause.ENVIRONMENT, Cause.CANCELLED])
+def test_what_ended_without_a_case_is_not_waited_for(
+    service: RunningService, registered: GitRepository, reader: httpx.Client, cause: Cause
+) -> None:
+    """Neither the job's page nor the cell's speaks of a report to come; while it runs they do."""
+    attempt = attempt_of(service)
+    pages = ("/jobs/1", f"/cells/{attempt.assignment.cell.id}")
+    for page in pages:
+        assert "Nothing reported yet" in reader.get(page).text, page
+    why = "No solution found: " + "one of these words " * 20
+    attempt.end(0, cause=cause, detail=f"{why}\nUsing Python 3.11.7")
+    for page in pages:
+        text = reader.get(page).text
+        assert "No case ran" in text, page
+        assert " yet" not in re.sub(r"<script.*?</script>", "", text), page
+        assert re.search(r"No solution found: (one of these words )+one of( these)?( words)?…<", text), page
+
+
 async def _look_under_prefix(settings: Settings) -> None:
     app = create_app(settings)
     transport = httpx.ASGITransport(app, root_path="/bench")
@@ -75,6 +93,19 @@ async def _look_under_prefix(settings: Settings) -> None:
         assert 'href="/bench/workers" aria-current="page"' in page.text
         for address in addresses:
             assert "/static/" not in address or (await client.get(address)).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/jobs/1/nothing", "/static", "/jobs"])
+def test_an_unknown_address_is_a_page_for_who_reads_pages(browser: httpx.Client, path: str) -> None:
+    """Signed in or not; programs, and whoever looks at the API, get the problem document."""
+    page = browser.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "There is no such page" in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    for asked, accept in ((path, "*/*"), (f"/api/v1{path}", "text/html")):
+        answer = browser.get(asked, headers={"Accept": accept})
+        if answer.status_code != 401:
+            assert (answer.status_code, answer.json()["code"]) == (404, "not-found"), asked
 
 
 @pytest.mark.parametrize("page", ["/", "/jobs/1", "/cells/1?outcome=failed", "/workers"])

@@ -70,7 +70,7 @@ def test_one_with_jobs_stays_unless_forced(service: RunningService, registered: 
     service.submit("demo", "main")
     refused = remove(service, 409)
     assert refused["code"] == "repository-in-use"
-    assert "has 1 jobs" in refused["detail"]
+    assert "has 1 job;" in refused["detail"]
     assert [repository["name"] for repository in service.get("/repositories")] == ["demo"]
 
 
@@ -120,6 +120,6 @@ def test_at_the_command_line(service: RunningService, registered: GitRepository)
     refused = embedded.command("repos", "remove", "demo", **env)
     assert (refused.returncode, "--force" in refused.stderr) == (2, True)
     gone = embedded.command("repos", "remove", "demo", "--force", **env)
-    assert gone.stdout == "removed repository demo; its 1 jobs are kept\n"
+    assert gone.stdout == "removed repository demo; its job is kept\n"
     actions = [(entry["action"], entry["subject"]) for entry in service.get("/audit")["items"]]
     assert actions[:2] == [("job.cancel", "job 1"), ("repository.remove", "repository demo")]

@@ -308,3 +308,23 @@ def test_a_broker_that_is_away_loses_no_submission(no_broker: RunningService, tm
     job = no_broker.submit("demo", "main")
     assert job["state"] == "waiting"
     assert no_broker.driver().must_claim().assignment.cell.job == job["id"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("{", "body: is not JSON: Expecting property name enclosed in double quotes after 1 character"),
+        ("", "body: Field required"),
+        ('{"repository": 1', "body: is not JSON: Expecting ',' delimiter after 16 characters"),
+        ("{}", "body.repository: Field required, got an empty object"),
+        ('{"trees": []}', "body.repository: Field required, got an object with 'trees'"),
+        ("[]", "body: Input should be"),
+    ],
+)
+def test_a_body_that_cannot_be_read_is_told_as_its_sender_knows_it(
+    service: RunningService, body: str, said: str
+) -> None:
+    """By the place in what was sent, and without lists that nobody wrote."""
+    answer = service.http.post("/api/v1/jobs", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid-request")
+    assert answer.json()["detail"].startswith(said), answer.json()["detail"]

@@ -31,7 +31,7 @@ V = Verdict
         ({}, V.ENVIRONMENT, "no torch 2.9.1+cu129\nmore", "environment: no torch 2.9.1+cu129"),
         ({}, V.ENVIRONMENT, "\n  \n", "environment"),
         ({}, V.NO_CASES, "", "no cases"),
-        ({}, V.INFRASTRUCTURE, "x" * 300, "infrastructure: " + "x" * 200),
+        ({}, V.INFRASTRUCTURE, "x" * 301, "infrastructure: " + "x" * 299 + "…"),
         ({"passed": 0}, V.USAGE_ERROR, "", "usage error"),
     ],
 )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.wheels import torch_wheel, wheel
 from tests.worker.support import PYTHON
-from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
+from worker.errors import EnvironmentFault, InfrastructureFault, Stopped, build_fault
 from worker.messages import RuntimeSpec
 from worker.observing.output_log import OutputLog
 from worker.runtimes.host_runtime import probe_hosts
@@ -260,6 +260,29 @@ def test_an_interpreter_in_an_environment_serves_as_host(tmp_path: Path, uv: str
     code = "import sys, pytest, linked_module, thing; print(sys.prefix)"
     done = subprocess.run([str(overlay.python), "-I", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(tmp_path / "overlay")
+
+
+def test_the_first_line_of_a_failure_says_why(tools: Tools, wheels: Path, tmp_path: Path) -> None:
+    """Of a runtime and of an install line; uv's greeting stands behind it, with all else that it printed."""
+    with pytest.raises(EnvironmentFault) as runtime:
+        build(RuntimeSpec(PYTHON, "9.9.9"), tools)
+    first, *rest = str(runtime.value).splitlines()
+    assert first.startswith(f"runtime py{PYTHON}-torch9.9.9 cannot be built: uv pip failed: No solution found")
+    assert "torch==9.9.9" in first
+    assert "requirements are unsatisfiable" in first
+    assert not set("\u00d7╰─▶") & set(first)
+    assert any("Using Python" in line for line in rest)
+    greeting = "Using Python 3.11.7 environment at: /x\n"
+    framed = "  \u00d7 Failed to build `x`\n  ├─▶ The backend\n  │   said no\n  ╰─▶ exit status: 1\n\n  [stderr]\n  y"
+    for said, why in (
+        (framed, "Failed to build `x` The backend said no exit status: 1"),
+        (
+            "error: Failed to fetch: `u`\n  Caused by: dns error\n\nhint: z",
+            "Failed to fetch: `u` Caused by: dns error",
+        ),
+    ):
+        assert str(build_fault("uv pip failed: ", greeting + said)) == f"uv pip failed: {why}\n{greeting}{said}"
+    assert str(build_fault("failed: ", "no word of uv's\n")) == "failed: no word of uv's"
 
 
 def test_an_install_line_that_fails_says_uvs_words(tmp_path: Path, uv: str) -> None:

@@ -24,6 +24,14 @@ function middle(text, width) {
   return `${text.slice(0, head)}…${text.slice(text.length - (width - 1 - head))}`;
 }
 
+function brief(text, width) {
+  const line = text.split(/[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/).map((one) => one.split(/\s+/).filter(Boolean).join(" ")).find(Boolean) ?? "";
+  if (line.length <= width) return line;
+  const head = line.slice(0, width - 1);
+  const words = line[width - 1] === " " ? head : head.slice(0, Math.max(0, head.lastIndexOf(" ")));
+  return `${(words.length > Math.floor(width / 2) ? words : head).trimEnd()}…`;
+}
+
 function visible(text) {
   return text.replace(/[\0-\x08\x0b-\x1f]/g, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
     .replace(/[\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
@@ -123,7 +131,7 @@ function showCell(cell) {
   say(field("attempts"), cell.attempts > 1 ? `${cell.attempts} attempts` : "");
   say(field("running").firstElementChild, visible(middle(cell.running_case ?? "", 56)));
   field("running").firstElementChild.title = visible((cell.running_case ?? "").slice(0, 2000));
-  say(field("reason"), visible(reason.slice(0, 300)));
+  say(field("reason"), visible(brief(reason, 300)));
   hide(field("running"), !cell.running_case);
   hide(field("reason"), !reason);
   hide(field("flaky"), !cell.flaky);
@@ -140,6 +148,7 @@ function flash(element) {
 }
 
 const UNDER_WAY = ["queued", "claimed", "preparing", "running"];
+const ENDED = ["passed", "failed", "broken", "cancelled"];
 
 function summary(cells, detail) {
   const whole = sum(cells);
@@ -153,7 +162,7 @@ let collected = new Map();
 
 function showJob(job) {
   badge(byId("job-state"), job.state);
-  sayCounts(byId("job-counts"), job.counts, "Nothing reported yet");
+  sayCounts(byId("job-counts"), job.counts, ENDED.includes(job.state) ? "No case ran" : "Nothing reported yet");
   say(byId("job-summary"), summary(job.cells, job.detail));
   lasted(byId("job-time"), job.started_at, job.ended_at);
   const bar = document.querySelector(".hero .bar");
