@@ -67,6 +67,7 @@ def reader(service: RunningService) -> Iterator[httpx.Client]:
         yield browser
 
 
+@pytest.mark.long
 def test_a_repository_gets_its_forge(
     cli: Cli, service: RunningService, repo: GitRepository, server: Server, forge: FakeForge
 ) -> None:
@@ -170,6 +171,7 @@ def test_the_page_shows_what_became_of_everything(
     assert foreign.headers["location"].startswith("/sign-in")
 
 
+@pytest.mark.long
 def test_the_page_has_pages(service: RunningService, repo: GitRepository, server: Server, reader: httpx.Client) -> None:
     """Beyond thirty of a kind, the older ones follow."""
     where = {"forge": "gitea", "api_url": server.url, "project": "team/demo", "credential": TOKEN}

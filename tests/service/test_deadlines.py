@@ -77,6 +77,7 @@ def test_a_worker_that_beats_and_does_not_get_on_loses_its_attempt(
         again.run({"a": Outcome.PASSED})
 
 
+@pytest.mark.long
 def test_a_worker_that_gets_on_has_all_the_time_of_its_suite(
     tmp_path: Path, database_url: str, broker_url: str, repo: GitRepository
 ) -> None:

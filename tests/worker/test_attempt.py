@@ -369,7 +369,7 @@ def test_3():
 """
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "off"])
+@pytest.mark.parametrize("sandbox", ["auto", pytest.param("off", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("harm", "what"),
     [
@@ -422,9 +422,9 @@ odd.mkdir()
     [
         ("os.mkfifo(odd / 'METADATA')", {}),
         ("(odd / 'METADATA').symlink_to('/dev/zero')", {}),
-        ("(odd / 'METADATA').mkdir()", {}),
-        ("pass", {}),
-        ("(odd / 'METADATA').write_text('Metadata-Version: 2.1\\n')", {}),
+        pytest.param("(odd / 'METADATA').mkdir()", {}, marks=pytest.mark.long),
+        pytest.param("pass", {}, marks=pytest.mark.long),
+        pytest.param("(odd / 'METADATA').write_text('Metadata-Version: 2.1\\n')", {}, marks=pytest.mark.long),
         ("(odd / 'METADATA').write_bytes(b'Name: odd\\nVersion: 1\\xff\\n')", {"odd": "1\ufffd"}),
         ("(odd / 'METADATA').write_text('Name: odd\\nVersion: 1\\0\\n')", {"odd": "1\\x00"}),
         ("odd.rmdir(); odd.symlink_to(site)", {}),

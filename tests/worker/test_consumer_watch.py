@@ -76,6 +76,7 @@ def test_a_wake_up_that_nobody_takes_says_that_the_consumer_is_dead(server: Brok
     assert dead.wait(20)
 
 
+@pytest.mark.long
 def test_a_worker_without_a_free_slot_takes_none_and_is_well(server: BrokerServer, watch: Watch) -> None:
     """Until a slot is free again."""
     stub = StubServer(busy=1, free=False)

@@ -306,7 +306,7 @@ def test_a_case_that_hangs_is_timed_out_with_its_stacks(run_suite: Runner) -> No
 
 
 @pytest.mark.parametrize("method", ["thread", "signal"])
-@pytest.mark.parametrize("args", [(), ("-s", "--color=yes")])
+@pytest.mark.parametrize("args", [(), pytest.param(("-s", "--color=yes"), marks=pytest.mark.long)])
 def test_a_case_over_the_limit_of_pytest_timeout_is_told_with_its_stacks(
     run_suite: Runner, method: str, args: tuple[str, ...]
 ) -> None:

@@ -53,7 +53,12 @@ def test_equal(x): assert x != 2
 """
 
 
-@pytest.mark.parametrize("args", [("-n", "1"), TWO, (*TWO, "--dist", "loadfile")])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    "args", [("-n", "1"), pytest.param(TWO, marks=LONG), pytest.param((*TWO, "--dist", "loadfile"), marks=LONG)]
+)
 def test_each_case_is_told_as_without(run_suite: Runner, args: tuple[str, ...]) -> None:
     """Outcome, failure class, evidence, message and properties."""
 
@@ -85,7 +90,7 @@ def test_4(): pass
 """
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["2", pytest.param("1", marks=LONG)])
 def test_a_case_that_hangs_is_timed_out_and_the_rest_runs_afresh(run_suite: Runner, workers: str) -> None:
     """Only it is blamed, though others ran beside it, and what has been observed does not run again."""
     ran = run_suite(HANGS, args=("-n", workers), case_timeout_s=2, cell_timeout_s=60)
