@@ -33,6 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("filterwarnings", line)
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A fit that steps every batch is long where it is rehearsed on a CPU: one that accumulates shows there as much."""
+    for item in items:
+        parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if (parameters.get("accelerator"), parameters.get("window")) == ("rehearsed", 1):
+            item.add_marker(pytest.mark.long)
+
+
 def pytest_collection_finish() -> None:
     # Each recording collects garbage first; what is imported by now stays, and need not be walked every time.
     gc.collect()

@@ -29,12 +29,14 @@ __all__ = [
 ]
 
 HERE = Path(__file__).parent
+SLOW = frozenset({"test_hooks", "test_statuses", "test_webhooks"})
+"""Files whose tests wait for other servers. Of them only two services at once are quick on Postgres, for its locks."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of a test with many inputs the first one is quick on Postgres, and the others are long: it is the test that is to
-    be seen on both databases, and each input on one."""
+    be seen on both databases, and each input on one. Of some files almost all is long there."""
     seen: set[str] = set()
     for item in items:
         if not isinstance(item, pytest.Function) or HERE not in item.path.parents:
@@ -43,6 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if parameters.get("database_url") != "postgres":
             continue
         name = f"{item.path}::{item.originalname}"
-        if name in seen:
+        if name in seen or (item.path.stem in SLOW and "two_services" not in name):
             item.add_marker(pytest.mark.long)
         seen.add(name)
