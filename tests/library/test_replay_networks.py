@@ -12,15 +12,15 @@ from collections.abc import Callable
 import numpy
 import pytest
 import torch
+from device_cases import DEVICES, perceptron, replay_of, state_of
 from torch import nn
 from torch.nn.utils import weight_norm
 
-from graphreplay import Label, NetworkReplay, Report
+from graphreplay import Label, Report
 from graphreplay.testing import require_equal
 from graphreplay.testing.rehearsal import Rehearsal
 
 STEPS = 5
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def images(seed: int) -> torch.Tensor:
@@ -44,7 +44,7 @@ def trained(
     random.seed(1)
     numpy.random.seed(1)  # The global generator is what is looked at.
     network = make().to(device).train()
-    replaying = (NetworkReplay if device == "cuda" else Rehearsal)(network)
+    replaying = replay_of(network)
     if replay:
         replaying.attach()
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
@@ -53,11 +53,9 @@ def trained(
         x = images(seed).to(device)
         optimizer.zero_grad()
         loss = step(network, x)
-        state = {f"module.{name}": value.clone() for name, value in network.state_dict().items()}
-        held = [*network.named_parameters(), *extra_weights(network)]
-        gradients = {f"gradient.{name}": one.grad.clone() for name, one in held if one.grad is not None}
+        hidden = {name: one.grad.clone() for name, one in extra_weights(network) if one.grad is not None}
         draws = {"python": torch.tensor(random.getrandbits(20)), "numpy": torch.tensor(numpy.random.rand())}
-        states.append(state | gradients | draws | {"input": x, "loss": loss})
+        states.append(state_of(network) | hidden | draws | {"input": x, "loss": loss})
         optimizer.step()
     report = replaying.report()
     replaying.close()
@@ -394,18 +392,14 @@ def test_random_numbers_of_the_host_retire(kind: type[nn.Linear], device: str) -
 # Native forwards that await their backward while another one is recorded
 
 
-def normed() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_pending_native_forward_outlives_a_recording(device: str) -> None:
     """Warm-up writes buffers that the pending backward has saved, and puts them back; autograd counts writes."""
 
     def gradients(replay: bool) -> dict[str, torch.Tensor]:
         torch.manual_seed(1)
-        network = normed().to(device).train()
-        replaying = (NetworkReplay if device == "cuda" else Rehearsal)(network)
+        network = perceptron().to(device).train()
+        replaying = replay_of(network)
         if replay:
             replaying.attach()
         plain_step(network, images(0).to(device))
@@ -415,8 +409,7 @@ def test_pending_native_forward_outlives_a_recording(device: str) -> None:
         pending.backward()
         assert replaying.report().recorded == (1 if replay else 0)
         replaying.close()
-        found = {name: one.grad for name, one in network.named_parameters()}
-        return found | {name: value.clone() for name, value in network.state_dict().items()}
+        return state_of(network)
 
     require_equal(gradients(replay=False), gradients(replay=True))
 
