@@ -14,7 +14,7 @@ from service.database import upgrade
 from service.tokens import ensure
 from tests.support import broker, repository, running_service
 from tests.support.running_service import DrivenAttempt, RunningService
-from worker.messages import Outcome
+from worker.messages import AttemptEndedEvent, Cause, Outcome
 
 CHROMIUM = Path(os.environ.get("REPLAYBENCH_TEST_CHROMIUM", "/usr/bin/chromium"))
 # Without its sandbox it runs as root, as in a container; the rest keeps it from speaking to anybody but the service.
@@ -139,6 +139,24 @@ def test_counts_change_without_a_reload(service: RunningService, open_tab: Open,
     patched = [page.locator(part).inner_text() for part in (".hero", "#matrix", "h1")]
     page.reload()
     assert [page.locator(part).inner_text() for part in (".hero", "#matrix", "h1")] == patched
+
+
+def test_a_job_that_ends_without_a_case_says_so_to_who_watches(service: RunningService, open_tab: Open) -> None:
+    """And gives the first line of the reason that tells something, cut between words."""
+    service.submit("demo", "main", suites=["unit"])
+    attempt = service.driver().must_claim()
+    page = open_tab().open("/jobs/1")
+    expect(page.locator("#live")).to_have_text("live")
+    expect(page.locator("#job-counts")).to_have_text("Nothing reported yet")
+    reason = "\n no  solution found\n" + "word " * 200
+    attempt.send(AttemptEndedEvent(Cause.ENVIRONMENT, reason))
+    expect(page.locator("#job-state")).to_have_text("broken")
+    expect(page.locator("#job-counts")).to_have_text("No case ran")
+    shown = page.locator(f"#cell-{attempt.assignment.cell.id} [data-field=reason]")
+    expect(shown).to_have_text("no solution found")
+    page.reload()
+    expect(page.locator("#job-counts")).to_have_text("No case ran")
+    expect(shown).to_have_text("no solution found")
 
 
 def test_polling_stands_in_where_streams_do_not_come_through(service: RunningService, open_tab: Open) -> None:
