@@ -16,7 +16,7 @@ from worker.messages import Outcome
 ROOT = Path(__file__).resolve().parent.parent.parent
 LOG = ROOT / "docs/log"
 EXPORTS = sorted(LOG.glob("*.json"))
-ON_GPU = {"WP-001", "WP-003", "WP-004", "WP-005"}
+ON_GPU = {"WP-001", "WP-003", "WP-004", "WP-005", "WP-006"}
 PROBE = ROOT / "probes/live-gradient-copy-in-backward.patch"
 
 
