@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from http import HTTPStatus
 from typing import Annotated
 
 import typer
@@ -49,6 +50,8 @@ app.command(rich_help_panel=_OPERATE)(parts.serve)
 app.add_typer(parts.worker, name="worker", rich_help_panel=_OPERATE)
 app.add_typer(parts.db, name="db", rich_help_panel=_OPERATE)
 
+_WAY_OUT_OF_401 = "set REPLAYBENCH_TOKEN to a token of that service, or REPLAYBENCH_URL to the address of yours"
+
 
 def _version(asked: bool) -> None:
     if asked:
@@ -73,8 +76,7 @@ def main() -> None:
     try:
         app()
     except ProblemError as error:
-        hint = "; set REPLAYBENCH_TOKEN to a token of this service" if error.status == 401 else ""
-        _refuse(f"{error}{hint}")
+        _refuse(f"{error}; {_WAY_OUT_OF_401}" if error.status == HTTPStatus.UNAUTHORIZED else str(error))
     except (UserError, ClientError) as error:
         _refuse(str(error))
 

@@ -400,4 +400,12 @@ def _problem(response: httpx.Response) -> ProblemError:
         detail = f"{response.request.url} answered without a problem document; is the address the service's own?"
         return ProblemError(response.status_code, "no-problem-document", detail)
     extra = {key: value for key, value in body.items() if key not in {"type", "title", "status", "code", "detail"}}
-    return ProblemError(response.status_code, str(body["code"]), str(body.get("detail") or body.get("title")), extra)
+    detail = str(body.get("detail") or body.get("title"))
+    # Whoever has tokens of two services may have asked the wrong one.
+    if response.status_code == httpx.codes.UNAUTHORIZED:
+        detail = f"{_origin(response.request.url)}: {detail}"
+    return ProblemError(response.status_code, str(body["code"]), detail, extra)
+
+
+def _origin(url: httpx.URL) -> str:
+    return f"{url.scheme}://{url.netloc.decode('ascii')}"
