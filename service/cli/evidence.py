@@ -17,7 +17,7 @@ _File = Annotated[Path, typer.Argument(metavar="FILE", help="What `replaybench e
 
 
 def verify(file: _File, *, json: Json = False) -> None:
-    """Check that every row of an export follows from its cases: digest, counts, origin. Exits 1 where one does not.
+    """Check that what every row of an export says follows from its attempt and cases. Exits 1 where it does not.
 
     Needs no service. Who holds the file could have changed cases and digests together: compare the digests that are
     printed with those that were quoted elsewhere, or with the service's own (`replaybench table JOB --format json`).

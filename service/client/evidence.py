@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from service.client.client import Client
 from service.results import evidence
-from service.results.schemas import TableOutput
+from service.results.schemas import TableOutput, TableRow
+from service.results.table import result, result_so_far, skip_reason
+from service.results.verdict import may_have_passed
 from service.schemas import Output
-from service.states import Origin
-from worker.messages import FailureClass, Outcome, Verdict
+from service.states import CellState, Origin, deciding
+from worker.messages import FailureClass, Outcome, RuntimeSpec, Verdict
 
 SCHEMA = 1
 
@@ -55,23 +59,62 @@ class Export(Output):
     attempts: list[ExportedAttempt]
 
     def unproven(self) -> list[str]:
-        """What does not follow from the cases: rows without an attempt, or with another digest or other counts."""
+        """What does not follow: rows without an attempt, and whatever a row says that its attempt and cases do not."""
         known = {attempt.id: attempt for attempt in self.attempts}
         wrong = []
         for row in self.table.rows:
             attempt = known.get(row.attempt or 0)
             if attempt is None:
                 wrong.append(f"{row.tree} / {row.runtime} / {row.suite}: no attempt")
-                continue
-            cases = [(case.node_id, case.occurrence, case.outcome, case.failure_class) for case in attempt.cases]
-            if evidence.digest(attempt.tree, attempt.runtime, attempt.suite, cases, row.origin) != row.digest:
-                wrong.append(f"{attempt.cell}: the digest is not that of the cases")
-            if attempt.origin is not row.origin:
-                wrong.append(f"{attempt.cell}: the row says {row.origin}, its attempt {attempt.origin}")
-            counts = {outcome: sum(case.outcome == outcome for case in attempt.cases) for outcome in Outcome}
-            if {outcome: count for outcome, count in counts.items() if count} != row.counts:
-                wrong.append(f"{attempt.cell}: the counts are not those of the cases")
+            else:
+                wrong += [f"{attempt.cell}: {fault}" for fault in _faults(row, attempt)]
         return wrong
+
+
+def _faults(row: TableRow, attempt: ExportedAttempt) -> Iterator[str]:
+    cases = [(case.node_id, case.occurrence, case.outcome, case.failure_class) for case in attempt.cases]
+    digest = evidence.digest(attempt.tree, attempt.runtime, attempt.suite, cases, row.origin)
+    if not digest == row.digest == attempt.digest:
+        yield "the digest is not that of the cases"
+    if dict(Counter(case.outcome for case in attempt.cases)) != row.counts:
+        yield "the counts are not those of the cases"
+    if attempt.origin is not row.origin:
+        yield f"the row says {row.origin}, its attempt {attempt.origin}"
+    for field, follows in _told(attempt).items():
+        if getattr(row, field) != follows:
+            yield f"the row's {field} is {getattr(row, field)!r}, and {follows!r} is what follows"
+    # Where no attempt decides, the verdict is the cell's own and says why.
+    decides = attempt.verdict is not None and deciding([(attempt.id, attempt.verdict)]) is not None
+    if decides and row.verdict is not attempt.verdict:
+        yield f"the row's verdict is {row.verdict}, its attempt's {attempt.verdict}"
+    if row.verdict is Verdict.PASSED and not may_have_passed(row.counts):
+        yield "the verdict is passed, and the cases did not all pass"
+    if not _says(row):
+        yield f"the row's result is {row.result!r}, and its counts and verdict say something else"
+
+
+def _told(attempt: ExportedAttempt) -> dict[str, object]:
+    """What a row says of its attempt beside counts and verdict, by the row's fields."""
+    runtime = RuntimeSpec.parse(attempt.runtime)
+    skipped = [case.message for case in attempt.cases if case.outcome is Outcome.SKIPPED]
+    unpassed = [case for case in attempt.cases if case.outcome is not Outcome.PASSED]
+    return {
+        "tree": attempt.cell.partition("/")[0],
+        "runtime": runtime.title,
+        "lightning": runtime.lightning,
+        "suite": attempt.suite,
+        "gpu": evidence.gpu_of(attempt.environment),
+        "failure_classes": dict(Counter(case.failure_class for case in unpassed if case.failure_class)),
+        "skip_reasons": dict(Counter(map(skip_reason, skipped))),
+    }
+
+
+def _says(row: TableRow) -> bool:
+    """Whether a row's result is that of its counts and verdict. Why a cell could not be run stands in no case."""
+    if row.verdict is None:
+        return row.result in {result_so_far(row.counts, state) for state in CellState}
+    said = result(row.counts, row.verdict)
+    return row.result == said or (not row.counts and row.result.startswith(f"{said}: "))
 
 
 def export(client: Client, job: int) -> Export:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from service.results.schemas import TableOutput, TableRow
-from service.states import Origin
+from service.states import CellState, Origin
 from service.words import brief
 from worker.messages import Outcome, Verdict
 
@@ -50,6 +50,17 @@ def result(counts: Mapping[str, int], verdict: Verdict | None, detail: str = "")
         return text if verdict is Verdict.TIMED_OUT and counts.get(Outcome.TIMED_OUT) else f"{text} ({word})"
     first = brief(detail, LONGEST_WHY)
     return f"{word}: {first}" if first else word
+
+
+def result_so_far(counts: Mapping[str, int], state: CellState) -> str:
+    """``3 passed (running)``: what is told of a cell that has not ended must not read as what it ends with."""
+    text = result(counts, None)
+    return f"{text} ({state})" if text else str(state)
+
+
+def skip_reason(message: str) -> str:
+    """Why a case was skipped, as a table counts it."""
+    return message.strip() or "no reason given"
 
 
 def columns(table: TableOutput) -> list[tuple[str, str]]:

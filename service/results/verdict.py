@@ -21,6 +21,8 @@ NOTHING_COLLECTED = 5
 
 FAILING = (Outcome.FAILED, Outcome.ERROR)
 RAN = (Outcome.PASSED, Outcome.XFAILED, Outcome.XPASSED)
+# What no attempt holds that passed.
+UNPASSABLE = (*FAILING, Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.NOT_OBSERVED)
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ def decide(cause: Cause, processes: Sequence[ProcessFacts], counts: Mapping[str,
     if not processes:
         return Verdict.INCOMPLETE
     return _by_last_process(processes[-1], counts, collected)
+
+
+def may_have_passed(counts: Mapping[str, int]) -> bool:
+    """Whether cases of these outcomes can be those of an attempt that passed."""
+    return any(counts.get(outcome) for outcome in RAN) and not any(counts.get(outcome) for outcome in UNPASSABLE)
 
 
 def _by_last_process(last: ProcessFacts, counts: Mapping[str, int], collected: int) -> Verdict:

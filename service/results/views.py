@@ -126,7 +126,7 @@ def _row(
         suite=cell.suite,
         selection=cell.selection,
         run=cell.run,
-        result=table.result(cell.counts, cell.verdict, cell.detail) or str(cell.state),
+        result=_result(cell),
         verdict=cell.verdict,
         counts=cell.counts,
         failure_classes=classes.get(cell.attempt or 0, {}),
@@ -138,6 +138,12 @@ def _row(
         digest=attempt.digest if attempt else None,
         origin=cell.origin,
     )
+
+
+def _result(cell: CellOutput) -> str:
+    if cell.verdict is None:
+        return table.result_so_far(cell.counts, cell.state)
+    return table.result(cell.counts, cell.verdict, cell.detail)
 
 
 def _failure_classes(session: Session, attempts: Sequence[int]) -> dict[int, dict[str, int]]:
@@ -156,7 +162,7 @@ def _skip_reasons(session: Session, attempts: Sequence[int]) -> dict[int, dict[s
         .where(Case.attempt_id.in_(attempts), Case.last.is_(True), Case.outcome == Outcome.SKIPPED)
         .group_by(Case.attempt_id, Case.message)
     )
-    return _grouped((attempt, reason.strip() or "no reason given", count) for attempt, reason, count in rows)
+    return _grouped((attempt, table.skip_reason(reason), count) for attempt, reason, count in rows)
 
 
 def _grouped(rows: Iterable[tuple[int, str, int]]) -> dict[int, dict[str, int]]:

@@ -74,7 +74,11 @@ def test_a_changed_case_does_not_go_unseen() -> None:
         for case in failed.cases
     ]
     changed = [a.model_copy(update={"cases": cases}) if a.id == failed.id else a for a in export.attempts]
-    assert len(export.model_copy(update={"attempts": changed}).unproven()) == 2
+    wrong = export.model_copy(update={"attempts": changed}).unproven()
+    assert [one.partition(": ")[2] for one in wrong[:2]] == [
+        "the digest is not that of the cases",
+        "the counts are not those of the cases",
+    ]
 
 
 def test_what_fails_with_the_probe_is_the_committed_list() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from service.results import table
 from service.results.schemas import TableOutput, TableRow
+from service.states import CellState
 from worker.messages import Verdict
 
 V = Verdict
@@ -84,6 +85,13 @@ def test_columns_stand_only_where_they_vary() -> None:
         "| bb3c0b8 | Python 3.11 | 2.6 | unit | 1 passed | 1.0 s | NVIDIA H200 |   |\n"
         "| bb3c0b8 | Python 3.11 | 2.5.4 | cuda | 1 passed | 1.0 s |   | 2 x no; 1 x x |\n"
     )
+
+
+@pytest.mark.parametrize("state", [state for state in CellState if state is not CellState.ENDED])
+def test_counts_of_a_cell_that_has_not_ended_say_so(state: CellState) -> None:
+    """They must not be quoted as what it ended with; without any, the state is all there is to say."""
+    assert table.result_so_far({"passed": 3}, state) == f"3 passed ({state})"
+    assert table.result_so_far({}, state) == str(state)
 
 
 def test_flaky_and_waiting_are_said_in_the_result() -> None:
