@@ -11,9 +11,9 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from service.cli.output import text
-from service.cli.render import STYLES, counted, grid, seconds, stated, word
+from service.cli.render import STYLES, counted, grid, stated, word
 from service.jobs.schemas import CellOutput, JobOutput, Snapshot
-from service.results.table import LONGEST_WHY
+from service.results.table import LONGEST_WHY, duration
 from service.states import CellState
 from service.words import brief, number
 from worker.messages import Outcome
@@ -72,7 +72,7 @@ class Progress:
 
     def _time(self, cell: CellOutput) -> Text:
         if cell.state in {CellState.CLAIMED, CellState.PREPARING}:  # the service counts from the first case on
-            return text(seconds(time.monotonic() - self._since[cell.id][1]))
+            return text(duration(time.monotonic() - self._since[cell.id][1]))
         return _time(cell)
 
     def _summary(self, shown: int) -> str:
@@ -106,7 +106,7 @@ def _time(cell: CellOutput) -> Text:
         start = start.replace(tzinfo=datetime.UTC)
         end = end.replace(tzinfo=datetime.UTC) if end else None
     now = datetime.datetime.now(datetime.UTC)
-    return text(seconds(max(0.0, ((end or now) - start).total_seconds())))
+    return text(duration(max(0.0, ((end or now) - start).total_seconds())))
 
 
 def _now(cell: CellOutput) -> Text:

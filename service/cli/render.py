@@ -17,8 +17,8 @@ from service.compare.markdown import named, observed, sentence, words
 from service.compare.schemas import CompareOutput, HistoryEntry
 from service.jobs.schemas import CellOutput, JobOutput, PlanOutput
 from service.repositories.schemas import RepositoryOutput
-from service.results.schemas import TableOutput, TableRow
-from service.results.table import result as said
+from service.results import table as log_table
+from service.results.schemas import TableOutput
 from service.states import CellState, JobState, Origin, SendState
 from service.statuses.schemas import StatusOutput
 from service.webhooks.schemas import DeliveryOutput, WebhookOutput
@@ -50,18 +50,7 @@ def grid(*columns: str) -> Table:
 
 def counted(counts: Mapping[str, int]) -> str:
     """Counts as a table says them: ``18 failed, 9 passed``."""
-    return said(counts, None)
-
-
-def seconds(value: float | None) -> str:
-    """A duration for a person."""
-    if value is None:
-        return ""
-    if value < 60:
-        return f"{value:.1f} s"
-    minutes, rest = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02} h" if hours else f"{minutes}:{rest:02} min"
+    return log_table.result(counts, None)
 
 
 def word(cell: CellOutput) -> str:
@@ -83,30 +72,16 @@ def plan_table(plan: PlanOutput) -> Table:
 
 
 def result_table(result: TableOutput) -> Table:
-    """A job's table; columns that vary not at all are left out."""
-    suites, lightnings = len(result.suites) > 1, len(result.lightnings) > 1
-    runs, only = any(row.run > 1 for row in result.rows), any(row.selection for row in result.rows)
-    imported = any(row.origin is Origin.IMPORTED for row in result.rows)
-    head = ["Tree", "Runtime", *(["Lightning"] if lightnings else []), *(["Suite"] if suites else [])]
-    head += [*(["Run"] if runs else []), *(["Only"] if only else []), *(["Origin"] if imported else [])]
-    skips = any(row.skip_reasons for row in result.rows)
-    table = grid(*head, "Result", "Duration", "GPU", *(["Skipped because"] if skips else []))
-    table.caption = text(result.detail) if result.detail else None
+    """A job's table, with the columns that it has in the log."""
+    columns = log_table.columns(result)
+    shown = grid(*(heading for heading, _ in columns))
+    shown.caption = text(result.detail) if result.detail else None
     for row in result.rows:
-        varying = [*([row.lightning] if lightnings else []), *([row.suite] if suites else [])]
-        varying += [*([str(row.run)] if runs else []), *([row.selection] if only else [])]
-        varying += [row.origin] if imported else []
+        again = f" (attempt {row.attempts})" if row.attempts > 1 else ""
         style = STYLES.get(row.verdict or "", "")
-        cells = [row.tree, row.runtime, *varying]
-        reasons = "; ".join(f"{number} x {reason}" for reason, number in row.skip_reasons.items())
-        facts = [seconds(row.duration_s), row.gpu, *([reasons] if skips else [])]
-        table.add_row(*map(text, cells), text(_result(row), style), *map(text, facts))
-    return table
-
-
-def _result(row: TableRow) -> str:
-    flaky = "; flaky" if row.flaky else ""
-    return row.result + flaky + (f"; attempt {row.attempts}" if row.attempts > 1 else "")
+        fields = zip((field for _, field in columns), log_table.cells(result, row), strict=True)
+        shown.add_row(*(text(told + again, style) if field == "result" else text(told) for field, told in fields))
+    return shown
 
 
 _CHANGES: Mapping[str, str] = {Change.BROKEN: "red", Change.FAILING_DIFFERENTLY: "red", Change.FIXED: "green"}

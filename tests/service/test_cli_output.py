@@ -6,15 +6,17 @@ import datetime
 import json
 
 import pytest
+from rich.console import Console
 
 from service.cli.live import Progress
 from service.cli.output import clean, clean_json, line, text
-from service.cli.render import counted, seconds, workers_table
+from service.cli.render import counted, result_table, workers_table
 from service.jobs.schemas import CellOutput, JobOutput, Snapshot
 from service.results import table
+from service.results.schemas import TableOutput, TableRow
 from service.states import CellState, JobState
 from service.workers.schemas import WorkerOutput
-from worker.messages import Outcome
+from worker.messages import Outcome, Verdict
 
 
 def test_what_tested_code_says_cannot_steer_the_terminal() -> None:
@@ -76,11 +78,20 @@ def test_a_cell_that_runs_says_what_is_wrong_and_begins_with_no_comma(
     assert said[-1].split(" ", 1)[1] == "  ".join(filter(None, ("a/py3.11/gate running", shown)))
 
 
-@pytest.mark.parametrize(
-    ("value", "words"), [(None, ""), (0.04, "0.0 s"), (59.94, "59.9 s"), (61.0, "1:01 min"), (3725.4, "1:02:05 h")]
-)
-def test_durations_are_for_people(value: float | None, words: str) -> None:
-    assert seconds(value) == words
+def test_the_table_at_a_terminal_is_that_of_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same columns and words, though a later attempt is told too."""
+    row = TableRow(
+        cell=1, attempt=2, tree="bb3c0b8", runtime="Python 3.11", lightning=None, suite="unit", result="1 passed",
+        verdict=Verdict.PASSED, counts={"passed": 1}, failure_classes={}, skip_reasons={}, duration_s=231.0, gpu=None,
+        flaky=True, attempts=2, digest=None,
+    )  # fmt: skip
+    told = TableOutput(job=1, repository="demo", state="passed", suites=["unit"], lightnings=[], rows=[row])
+    Console(width=120).print(result_table(told))
+    shown = [line.split("   ") for line in capsys.readouterr().out.splitlines() if line.strip(" ─")]
+    assert [[one.strip() for one in line if one.strip()] for line in shown] == [
+        [heading for heading, _ in table.columns(told)],
+        ["bb3c0b8", "Python 3.11", "1 passed (flaky) (attempt 2)", "3 min 51 s"],
+    ]
 
 
 def test_a_drained_card_stands_with_its_reason_in_the_list_of_workers() -> None:
