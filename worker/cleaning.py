@@ -1,6 +1,6 @@
 r"""Makes values fit for JSON and for every database: the one place where they are changed, and it says that it did so.
 
-NUL and lone surrogates become a visible escape (``\x00``, ``\udc80``); numbers that JSON lacks become their names, and
+NUL and lone surrogates become a visible escape (``\x00``, ``\udc80``); what JSON lacks becomes its text or name, and
 what is nested too deeply to be read back says that. The worker cleans what it sends, and the service what it gets.
 Standard library only, like the messages.
 """
@@ -49,15 +49,18 @@ class Cleaner:
         """JSON data with every value in it cleaned."""
         if isinstance(value, str):
             return self.text(value)
-        if isinstance(value, float) and not math.isfinite(value):
-            return self._change(str(value))
-        if isinstance(value, (Mapping, list, tuple)) and depth > MOST_DEPTH:
+        if isinstance(value, (Mapping, list, tuple)):
+            return self._nested(value, depth)
+        if value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+            return value
+        return self._change(self.text(str(value)))
+
+    def _nested(self, value: Mapping[Any, Any] | list[Any] | tuple[Any, ...], depth: int) -> Any:
+        if depth > MOST_DEPTH:
             return self._change("nested too deeply")
         if isinstance(value, Mapping):
             return {self.text(str(key)): self.data(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [self.data(item, depth + 1) for item in value]
-        return value
+        return [self.data(item, depth + 1) for item in value]
 
     def mapping(self, value: Any, most: int) -> dict[str, Any]:
         """A mapping of JSON data, or a shortened text of it where it is larger than ``most`` bytes."""
