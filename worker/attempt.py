@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from worker.cleaning import Cleaner
 from worker.client import Client
 from worker.delivery import Delivery
 from worker.encoding import encode
@@ -132,7 +133,9 @@ class _Attempt:
             cause = cause if cause is Cause.CANCELLED else Cause.INFRASTRUCTURE
             self.complaints.append("what is observed on a broken card counts for nothing")
         detail = "; ".join(filter(None, [detail, *self.complaints]))
-        return (Cause.INFRASTRUCTURE, self.delivery.fault) if self.delivery.fault else (cause, detail)
+        if self.delivery.fault:
+            cause, detail = Cause.INFRASTRUCTURE, self.delivery.fault
+        return cause, Cleaner().text(detail)  # A file's name in it may be no UTF-8.
 
     def _tried(self) -> tuple[Cause, str]:
         try:

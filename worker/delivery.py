@@ -7,9 +7,6 @@ lost: the attempt is stopped and nothing more is sent.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -18,24 +15,18 @@ from pathlib import Path
 
 import structlog
 
+from worker.batches import TOO_SMALL, Batches, events_of, made_smaller
+from worker.cleaning import Cleaner
 from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
-from worker.encoding import decode, encode
-from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Cause, Event
-from worker.spool import Leftover, Spool, read, split
+from worker.messages import Assignment, AttemptEndedEvent, Batch, Cause, Event
+from worker.spool import Leftover, read
 
 log = structlog.get_logger()
 
-BATCH_BYTES = 512 << 10
-BATCH_EVENTS = 500
 _BACKOFF_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 _LOG_TAIL = 8 << 10
+_REASON = 2 << 10
 _LOG_LOOK_S = 1.0
-_ID = 1 << 10
-_CUT = "too large for the service: left out"
-_TOO_SMALL = (
-    "the service answers 413 to a single event: raise REPLAYBENCH_BODY_CAP_BYTES there, or the limit of the proxy "
-    "before it"
-)
 
 
 class Delivery:
@@ -57,8 +48,7 @@ class Delivery:
         self.lease_until = time.monotonic() + assignment.lease_s
         self._client = client
         self._assignment = assignment
-        self._path = path
-        self._spool = Spool(path, assignment.attempt, assignment.token)
+        self._batches = Batches(path, assignment.attempt, assignment.token)
         self._heartbeat_s, self._flush_s = heartbeat_s, flush_s
         self._log_tail, self._sent_tail = log_tail, ""
         self._stop = stop
@@ -66,9 +56,8 @@ class Delivery:
         self._sent_running: str | None = None
         self._condition = threading.Condition()
         self._fresh: list[Event] = []
-        self._groups: list[list[Event]] = []
         self._end: AttemptEndedEvent | None = None
-        self._acknowledged = 0
+        self._broke = ""
         self._answered = True
         self._look_at_log = 0.0
         self._closing = False
@@ -78,8 +67,8 @@ class Delivery:
 
     @property
     def fault(self) -> str:
-        """Why events can no longer be kept on disk, if so. The attempt is stopped then."""
-        return self._spool.fault
+        """Why events can no longer be kept on disk, or no longer be delivered, if so. The attempt is stopped then."""
+        return self._broke or self._batches.fault
 
     @property
     def reachable(self) -> bool:
@@ -101,12 +90,12 @@ class Delivery:
 
     def running(self, node_id: str | None) -> None:
         """Say which case is under way."""
-        self._running = node_id
+        self._running = None if node_id is None else Cleaner().text(node_id)
 
     def finish(self, give_up: threading.Event, grace_s: float) -> bool:
         """Wait until everything is acknowledged or the lease is lost. Whether nothing is left to deliver: once
         ``give_up`` is set it waits for the grace only, and then the spool stays for the worker's next start, as it does
-        where the posting thread broke."""
+        where the posting thread broke; then the service is told that alone."""
         with self._condition:
             self._closing = True
             self._condition.notify()
@@ -119,24 +108,45 @@ class Delivery:
                     self._abandoned.set()
                     self._thread.join(1.0)
                     break
-        if self.fenced or self._delivered():
-            self._spool.delete()
+        if self._broke:
+            self._say_why()
+        if self.fenced or (self._delivered() and not self._broke):
+            self._batches.delete()
             return True
-        self._spool.close()
+        self._batches.close()
         return False
 
+    def _say_why(self) -> None:
+        """Tell the service why no more comes, in the place of the batch that is due: else the lease runs out and nobody
+        learns the reason."""
+        end = AttemptEndedEvent(Cause.INFRASTRUCTURE, self._broke)
+        try:
+            self._client.post(
+                self._assignment.attempt, Batch(self._assignment.token, self._batches.acknowledged + 1, (end,))
+            )
+        except Exception:  # as unforeseen as what broke before
+            log.exception("the service does not know why delivery broke", attempt=self._assignment.attempt)
+
     def _delivered(self) -> bool:
-        return not self._fresh and self._acknowledged == len(self._groups)
+        return not self._fresh and not self._batches.pending
 
     def _work(self) -> None:
+        try:
+            self._deliver()
+        except Exception as error:  # whatever was overlooked: without this thread the attempt would run on unheard
+            log.exception("delivery broke", attempt=self._assignment.attempt)
+            why = f"events can no longer be delivered: {type(error).__name__}: {error}"
+            self._broke = Cleaner().text(why, _REASON)
+            self._stop.set()
+
+    def _deliver(self) -> None:
         next_word = time.monotonic() + self._heartbeat_s
         failures = 0
         while not (self.fenced or self._abandoned.is_set()):
             self._gather(next_word, hurry=failures > 0)
-            pending = self._acknowledged < len(self._groups)
             if self._closing and self._delivered():
                 return
-            if not pending and time.monotonic() < next_word and not self._has_news():
+            if not self._batches.pending and time.monotonic() < next_word and not self._has_news():
                 continue
             try:
                 self._post()
@@ -158,28 +168,26 @@ class Delivery:
     def _gather(self, until: float, *, hurry: bool) -> None:
         """Take in fresh events: wait for the first, then a moment for more, and put them on disk."""
         with self._condition:
-            if not self._fresh and not self._closing and self._acknowledged == len(self._groups):
+            if not self._fresh and not self._closing and not self._batches.pending:
                 self._condition.wait(min(self._flush_s, max(0.0, until - time.monotonic())))
             if self._fresh and not self._closing and not hurry:
                 self._condition.wait_for(lambda: self._closing, self._flush_s)
             fresh, self._fresh = self._fresh, []
-        for group in _grouped(fresh):
-            self._spool.append(encode(group))
-            self._groups.append(group)
+        self._batches.add(fresh)
         if (end := self._end) is not None:
             self._end = None
-            self._spool.end(encode(end))
+            self._batches.will_end(end)
         if self.fault:
             self._stop.set()
 
     def _post(self) -> None:
         """Post the next group, or a heartbeat where all are acknowledged."""
-        place = self._acknowledged
-        events = self._groups[place] if place < len(self._groups) else []
+        events = self._batches.due()
+        number = self._batches.acknowledged + bool(events)
         tail, running = self._log_tail(_LOG_TAIL), self._running
         try:
             news = tail if tail != self._sent_tail else None
-            batch = Batch(self._assignment.token, place + bool(events), tuple(events), running, news)
+            batch = Batch(self._assignment.token, number, tuple(events), running, news)
             answer = self._client.post(self._assignment.attempt, batch)
         except (Fenced, Refused, ContractMismatch) as error:
             log.warning("service takes no more of this attempt", attempt=self._assignment.attempt, error=str(error))
@@ -187,69 +195,29 @@ class Delivery:
             self._stop.set()
             return
         except BatchGap as gap:
-            self._acknowledged = min(max(0, gap.expected - 1), len(self._groups))
+            self._batches.back_to(gap.expected)
             raise Retryable(str(gap)) from gap
         except TooLarge:
-            self._shrink(place)
+            self._shrink()
             return
         self._sent_tail, self._sent_running = tail, running
         self._look_at_log = time.monotonic() + _LOG_LOOK_S
-        self._acknowledged = min(max(answer.acknowledged, place + bool(events)), len(self._groups))
+        self._batches.acknowledge(max(answer.acknowledged, number))
         self.lease_until = time.monotonic() + answer.lease_s
         if answer.stop and not self.cancelled:
             self.cancelled = True
             self._stop.set()
 
-    def _shrink(self, place: int) -> None:
+    def _shrink(self) -> None:
         """The service found a batch too large: halve it, or shorten its only event."""
-        if place >= len(self._groups):
+        if not self._batches.pending:
             self._sent_tail = self._log_tail(_LOG_TAIL)
             return
-        if len(self._groups[place]) > 1:
-            self._spool.split(place)
-        if not _made_smaller(self._groups, place):
-            log.error("the service takes nothing of this attempt", attempt=self._assignment.attempt, why=_TOO_SMALL)
+        if not self._batches.shrink():
+            log.error("the service takes nothing of this attempt", attempt=self._assignment.attempt, why=TOO_SMALL)
             self.fenced = True
-        if self.fenced or isinstance(self._groups[place][-1], AttemptEndedEvent):
+        if self.fenced or isinstance(self._batches.due()[-1], AttemptEndedEvent):
             self._stop.set()
-
-
-def _made_smaller(groups: list[list[Event]], place: int) -> bool:
-    """Halve a batch that the service found too large, or shorten its only event; one that cannot be shortened ends the
-    attempt, for what follows would wait behind it for ever. Whether there was anything left to do."""
-    if len(groups[place]) > 1:
-        split(groups, place)
-        return True
-    (event,) = groups[place]
-    if (short := _shortened(event)) == event:
-        return False
-    groups[place] = [short]
-    return True
-
-
-def _shortened(event: Event) -> Event:
-    if isinstance(event, CaseEvent) and (
-        event.traceback != _CUT and (event.traceback or event.properties or event.evidence)
-    ):
-        return dataclasses.replace(event, traceback=_CUT, properties={}, evidence=None, message=_CUT)
-    if isinstance(event, CaseEvent) and len(event.node_id) > _ID:
-        name = f"{event.node_id[: _ID // 2]}… sha256 {hashlib.sha256(event.node_id.encode()).hexdigest()[:16]}"
-        return dataclasses.replace(event, node_id=name, message=_CUT, cleaned=True)
-    return AttemptEndedEvent(Cause.INFRASTRUCTURE, _TOO_SMALL)
-
-
-def _grouped(events: list[Event]) -> list[list[Event]]:
-    """The events in groups that make batches of a moderate size."""
-    groups: list[list[Event]] = []
-    size = 0
-    for event in events:
-        length = len(json.dumps(encode(event)))
-        if not groups or len(groups[-1]) >= BATCH_EVENTS or size + length > BATCH_BYTES:
-            groups.append([])
-            size = 0
-        groups[-1].append(event)
-        size += length
-    return groups
 
 
 def deliver_leftover(client: Client, path: Path) -> str:
@@ -261,8 +229,7 @@ def deliver_leftover(client: Client, path: Path) -> str:
     """
     try:
         if (leftover := read(path)) is not None:
-            groups = [list(decode(Batch, {"token": "", "seq": 0, "events": group}).events) for group in leftover.groups]
-            _post_all(client, leftover, groups)
+            _post_all(client, leftover, [events_of(group) for group in leftover.groups])
     except (Retryable, Fenced):
         raise
     except (ServiceError, ValueError, OSError) as error:
@@ -279,7 +246,7 @@ def _post_all(client: Client, leftover: Leftover, groups: list[list[Event]]) -> 
         try:
             client.post(leftover.attempt, Batch(leftover.token, place + 1, tuple(groups[place])))
         except TooLarge:
-            if not _made_smaller(groups, place):
+            if not made_smaller(groups, place):
                 raise
         else:
             place += 1

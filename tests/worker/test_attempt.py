@@ -7,7 +7,7 @@ import dataclasses
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.support.nvml import MIB, Cards, card
 from tests.worker.holding import needs_cgroup
 from tests.worker.support import Repository, StubService, is_alive, wait_for, wait_for_thread
 from worker.attempt import Host, run_attempt
+from worker.batches import Batches
 from worker.client import Client
 from worker.gpus import gpu
 from worker.gpus.device_faults import FaultBook
@@ -30,6 +31,7 @@ from worker.messages import (
     CaseEvent,
     Cause,
     EnvironmentEvent,
+    Event,
     ProcessEndedEvent,
     RuntimeSpec,
     SuiteSpec,
@@ -108,6 +110,35 @@ def ended(service: StubService) -> AttemptEndedEvent:
     event = service.events[-1]
     assert isinstance(event, AttemptEndedEvent)
     return event
+
+
+def test_a_name_that_is_no_utf8_ends_with_its_reason(host: Host, service: StubService, repository: Repository) -> None:
+    """The reason reaches the service, though neither the link nor where it leads can be sent as it is."""
+    os.symlink(b"/data/\xff", os.fsencode(repository.path) + b"/caf\xe9")
+    repository.commit({})
+    run(host, repository)
+    assert ended(service).cause is Cause.ENVIRONMENT
+    assert "the link caf\\udce9 leads out of the tree, to /data/\\udcff" in ended(service).detail
+    assert list(host.spool.iterdir()) == []
+
+
+def test_an_attempt_whose_delivery_breaks_ends_at_once(
+    host: Host, service: StubService, repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tests do not run on unheard while its cell is queued again, and the service learns why."""
+    repository.commit({"tests/test_it.py": "import time\ndef test_it(): time.sleep(120)\n"})
+    real = Batches.add
+
+    def add(batches: Batches, events: Sequence[Event]) -> None:
+        if any(event.kind == "process-started" for event in events):
+            raise RecursionError("overlooked")
+        real(batches, events)
+
+    monkeypatch.setattr(Batches, "add", add)
+    run(host, repository)
+    assert ended(service).cause is Cause.INFRASTRUCTURE
+    assert "events can no longer be delivered: RecursionError: overlooked" in ended(service).detail
+    assert not list(host.folder.glob("*"))
 
 
 def test_an_attempt_streams_every_step_and_case(host: Host, service: StubService, repository: Repository) -> None:

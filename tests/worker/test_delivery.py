@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -14,14 +18,28 @@ from tests.worker.support import Repository, StubService, wait_for
 from worker.client import BatchGap, Client, ContractMismatch, Fenced, Refused, Retryable, ServiceError, TooLarge
 from worker.delivery import Delivery, deliver_leftover
 from worker.encoding import encode
-from worker.messages import Assignment, AttemptEndedEvent, Batch, CaseEvent, Cause, EnvironmentEvent, Event, Outcome
+from worker.messages import (
+    Assignment,
+    AttemptEndedEvent,
+    Batch,
+    CaseEvent,
+    Cause,
+    EnvironmentEvent,
+    Event,
+    Outcome,
+    Phase,
+    PhaseEvent,
+    ProcessEndedEvent,
+    ProcessStartedEvent,
+    UsageEvent,
+)
 from worker.spool import Spool, read
 
 NEVER = threading.Event()
 
 
-def case(number: int, **more: str) -> CaseEvent:
-    return CaseEvent(1, f"t.py::{number}", 0, Outcome.PASSED, **more)  # type: ignore[arg-type]
+def case(number: int, **more: Any) -> CaseEvent:
+    return CaseEvent(1, f"t.py::{number}", 0, Outcome.PASSED, **more)
 
 
 @pytest.fixture
@@ -330,11 +348,91 @@ def test_a_spool_that_cannot_be_made_is_a_fault_too(service: StubService, delive
     assert numbers(service.events) == ["1"]
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_posting_thread_that_breaks_leaves_the_spool(
+ODD: list[Event] = [
+    case(1, duration_s=float("nan")),
+    case(1, duration_s=float("inf"), message="why"),
+    case(1, message="m\udcff", traceback="t\ud800"),
+    case(1, properties={"k\udc80": [float("nan")]}, evidence={"e": -float("inf"), "p": Path("x"), "s": {1}}),
+    CaseEvent(1, "t.py::\udcff::1", 0, Outcome.PASSED),
+    CaseEvent(1, "t.py::1", 0, Outcome.PASSED, properties={"deep": functools.reduce(lambda x, _: [x], range(200), [])}),
+    PhaseEvent(Phase.RUNNING),
+    ProcessStartedEvent(1, "r\udcff"),
+    ProcessEndedEvent(1, 0, None, 1, 1, True, "d\udcff"),
+    EnvironmentEvent({"host": "h\udcff", "of": float("nan"), "gpus": [b"bytes"]}),
+    UsageEvent({"gpus": [{"utilisation_mean_percent": float("nan"), "uuid": "u\udcff"}]}),
+    AttemptEndedEvent(Cause.ENVIRONMENT, "the link a\udcff leads out of the tree"),
+]
+
+
+@pytest.mark.parametrize("event", ODD, ids=lambda event: event.kind)
+def test_a_value_that_cannot_be_carried_keeps_nothing_from_being_sent(
+    service: StubService, deliver: Maker, event: Event
+) -> None:
+    """It is told as it can be, a case says so, and all around it arrives as it was."""
+    stop = threading.Event()
+    delivery = deliver(stop)
+    delivery.send(case(0))
+    delivery.send(event)
+    delivery.running("t.py::\udcff")
+    delivery.send(case(2))
+    delivery.will_end(AttemptEndedEvent(Cause.FINISHED, "a\udcff"))
+    assert delivery.finish(NEVER, 0)
+    first, told, last = service.events
+    assert (first, last) == (case(0), case(2))
+    assert type(told) is type(event)
+    assert ascii(told).count("\\ud") == ascii(told).count("\\\\ud"), "a lone surrogate, and not its name"
+    if isinstance(told, CaseEvent):
+        assert (told.cleaned, math.isfinite(told.duration_s)) == (True, True)
+    assert (delivery.fault, stop.is_set()) == ("", False)
+
+
+def test_what_cannot_be_carried_does_not_keep_a_leftover_either(
+    service: StubService, client: Client, tmp_path: Path
+) -> None:
+    """Whoever wrote the spool: it is delivered, not set aside."""
+    spool = Spool(tmp_path / "5.jsonl", 5, "lease")
+    spool.append([{"kind": "case", "process": 1, "node_id": "\udcff", "occurrence": 0, "outcome": "passed",
+                   "duration_s": float("nan")}])  # fmt: skip
+    spool.end({"kind": "attempt-ended", "cause": "finished", "detail": "\udcff"})
+    spool.close()
+    assert deliver_leftover(client, tmp_path / "5.jsonl") == ""
+    assert [event.kind for event in service.events] == ["case", "attempt-ended"]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "httpx.Client.request",
+        "worker.client.decode",
+        "worker.spool.Spool.append",
+        "worker.batches.clean_event",
+        "worker.delivery.Delivery._has_news",
+    ],
+)
+def test_a_posting_thread_that_breaks_ends_the_attempt(
+    service: StubService, deliver: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Wherever it does so: the run is told to stop and why, and so is the service. What was on disk stays there."""
+    stop = threading.Event()
+    delivery = deliver(stop)
+    delivery.send(case(1))
+    wait_for(lambda: service.stored, "the first batch")
+    with monkeypatch.context() as patch:
+        patch.setattr(where, lambda *_, **__: 1 / 0)
+        delivery.send(case(2))
+        wait_for(stop.is_set, "the stop")
+    assert delivery.fault == "events can no longer be delivered: ZeroDivisionError: division by zero"
+    delivery.send(AttemptEndedEvent(Cause.INFRASTRUCTURE, delivery.fault))
+    assert not delivery.finish(NEVER, 0)
+    assert read(tmp_path / "5.jsonl") is not None
+    if where != "worker.client.decode":  # Then the service has the number already: it ignores what comes by it.
+        assert service.events[-1] == AttemptEndedEvent(Cause.INFRASTRUCTURE, delivery.fault)
+
+
+def test_a_posting_thread_that_breaks_for_good_leaves_the_spool(
     client: Client, deliver: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is thrown away that the service does not have."""
+    """Where not even the reason can be sent."""
     monkeypatch.setattr(client, "post", lambda *_: 1 / 0)
     delivery = deliver()
     delivery.send(case(1))
@@ -342,6 +440,84 @@ def test_a_posting_thread_that_breaks_leaves_the_spool(
     leftover = read(tmp_path / "5.jsonl")
     assert leftover is not None
     assert len(leftover.groups) == 1
+
+
+def held(events: list[weakref.ref[Event]]) -> int:
+    return sum(event() is not None for event in events)
+
+
+def sent_apart(delivery: Delivery, service: StubService, count: int) -> list[weakref.ref[Event]]:
+    """Send so many cases, each in a batch of its own, and keep none of them here."""
+    watched = []
+    for number in range(count):
+        event = case(number)
+        watched.append(weakref.ref[Event](event))
+        delivery.send(event)
+        del event
+        wait_for(lambda: len(service.stored) > number, "the batch")  # noqa: B023 - it ends here
+    return watched
+
+
+def test_what_the_service_has_is_held_no_longer(service: StubService, deliver: Maker) -> None:
+    """In memory: an attempt may take hours. What it lacks is."""
+    delivery = deliver()
+    watched = sent_apart(delivery, service, 5)
+    wait_for(lambda: held(watched) == 0, "the acknowledged events to go")
+    service.script = [(503, {})] * 1000
+    waiting = case(9)
+    watched = [weakref.ref[Event](waiting)]
+    delivery.send(waiting)
+    del waiting
+    before = len(service.paths)
+    wait_for(lambda: len(service.paths) > before + 1, "a second try")
+    assert held(watched) == 1
+    service.script.clear()
+    assert delivery.finish(NEVER, 0)
+    assert numbers(service.events) == ["0", "1", "2", "3", "4", "9"]
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_gap_among_what_was_let_go_of_is_filled_from_the_spool(
+    service: StubService, deliver: Maker, lost: int
+) -> None:
+    """A service whose database was put back lacks the last batches: they come again, by their numbers, and split as
+    they were."""
+    delivery = deliver()
+    wait_for(lambda: service.batches, "the first beat")
+    service.largest = 1200
+    with delivery._condition:  # in one batch, which the service then has halved
+        delivery._fresh += [case(10, message="x" * 500), case(11, message="x" * 500)]
+    wait_for(lambda: len(service.stored) == 2, "both halves")
+    service.largest = 64 << 20
+    delivery.send(case(12))
+    wait_for(lambda: len(service.stored) == 3, "the third batch")
+    before = dict(service.stored)
+    for number in range(4 - lost, 4):
+        del service.stored[number]
+    delivery.send(case(13))
+    assert delivery.finish(NEVER, 0)
+    assert {number: service.stored[number] for number in before} == before
+    assert numbers(service.events) == ["10", "11", "12", "13"]
+
+
+@pytest.mark.parametrize("content", [None, "", '{"attempt": 5, "token": "lease"}\n'])
+def test_a_gap_that_cannot_be_filled_ends_the_attempt(
+    service: StubService, deliver: Maker, tmp_path: Path, content: str | None
+) -> None:
+    """With the batch, the file and the next step."""
+    stop = threading.Event()
+    delivery = deliver(stop)
+    sent_apart(delivery, service, 2)
+    path = tmp_path / "5.jsonl"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    service.stored.clear()
+    delivery.send(case(2))
+    wait_for(stop.is_set, "the stop")
+    assert "the service lacks batch 1" in delivery.fault
+    assert "5.jsonl cannot be read" in delivery.fault
+    assert not delivery.finish(NEVER, 0)
 
 
 @pytest.mark.parametrize(

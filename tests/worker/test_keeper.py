@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,32 @@ def test_the_exit_code_and_all_output_come_back(tmp_path: Path) -> None:
     )
     assert (code, output) == (1, "out\nerr\n")
     assert b"".join(seen) == b"out\nerr\n"
+
+
+def test_of_endless_output_the_end_alone_is_held(tmp_path: Path) -> None:
+    """While it is read too: what a build prints must not fill the worker's memory."""
+    size, printed = 64 << 20, 0
+
+    def count(data: bytes) -> None:
+        nonlocal printed
+        printed += len(data)
+
+    tracemalloc.start()
+    try:
+        code, output = run_kept(
+            ["sh", "-c", f"head -c {size} /dev/zero; printf end"],
+            env=dict(os.environ),
+            cwd=tmp_path,
+            stop=threading.Event(),
+            timeout_s=60,
+            on_output=count,
+        )
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (code, printed) == (0, size + 3)
+    assert output == "\0" * ((256 << 10) - 3) + "end"
+    assert held < size // 8
 
 
 def test_a_command_that_is_not_there_says_so(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ process, and of the attempt. Each row is a real pytest process, in a sandbox and
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import textwrap
@@ -17,6 +18,7 @@ import pytest
 from service.results.verdict import ProcessFacts, decide
 from tests.worker.holding import CGROUPS, SANDBOX, needs_cgroup
 from tests.worker.test_pytest_run import Ran
+from worker.encoding import encode
 from worker.isolation.confinement import Box, Holds
 from worker.isolation.environment import for_tests
 from worker.isolation.limits import Limits, limits_of
@@ -231,6 +233,10 @@ BROKEN_REPORTING = [
     Row("a plugin that spoils the report", {**PASSED, "test_2": "error"}, Verdict.FAILED,
         files=with_conftest(IN_LOGREPORT.format("report.duration = 'long'")),
         says={"test_2": "the report of this case cannot be read: ValueError"}),
+    Row("a plugin whose duration is no number", PASSED, Verdict.PASSED,
+        files=with_conftest(IN_LOGREPORT.format("report.duration = float('nan')"))),
+    Row("a plugin whose duration has no end", PASSED, Verdict.PASSED,
+        files=with_conftest(IN_LOGREPORT.format("report.duration = float('inf')"))),
     Row("our plugin switched off", NOTHING, Verdict.INCOMPLETE, "pass", suite={"args": ("-p", "no:replaybench_plugin")},
         detail="the plugin never spoke: is it switched off (-p no:replaybench_plugin)"),
     Row("our writer unregistered", GONE, Verdict.INCOMPLETE, files=with_conftest(UNREGISTERS)),
@@ -265,6 +271,14 @@ def odd(evidence: str) -> Mapping[str, str]:
     return {"test_it.py": three("raise Odd('bits differ')", own + "def test_2():")}
 
 
+NESTS = """
+def nested(levels):
+    sys.setrecursionlimit(levels * 4 + 1000)
+    value = 1
+    for _ in range(levels): value = {"a": value}
+    return value
+"""
+RECORDS = NESTS + "def test_2(record_property):"
 MISMATCH = {"test_2": FailureClass.BITWISE_MISMATCH}
 BAD_EVIDENCE = [
     Row("evidence that is no JSON", FAILED, Verdict.FAILED, files=odd("evidence = {'x': object(), (1, 2): 3}"),
@@ -283,6 +297,14 @@ BAD_EVIDENCE = [
         kind={"test_2": FailureClass.ASSERTION}),
     Row("properties that are no JSON, or huge", PASSED, Verdict.PASSED, files={"test_it.py": three(
         "record_property('x', object())\nrecord_property('y', 'z' * (20 << 20))", "def test_2(record_property):")}),
+    Row("properties nested deeply", PASSED, Verdict.PASSED,
+        files={"test_it.py": three("record_property('x', nested(600))", RECORDS)}),
+    Row("properties nested as deeply as this Python goes", PASSED, Verdict.PASSED,
+        files={"test_it.py": three("record_property('x', nested(3000))", RECORDS)}),
+    Row("evidence nested deeply", FAILED, Verdict.FAILED, kind=MISMATCH,
+        files=odd(f"pass\n{NESTS}Odd.evidence = nested(600)")),
+    Row("numbers longer than Python reads", PASSED, Verdict.PASSED, files={"test_it.py": three(
+        "sys.set_int_max_str_digits(0)\nrecord_property('x', 10**5000)", "def test_2(record_property):")}),
 ]  # fmt: skip
 
 OUTPUT = [
@@ -307,6 +329,7 @@ def test_each_way_to_break_has_its_outcome(tmp_path: Path, row: Row) -> None:
         seen.setdefault(event.node_id.rpartition("::")[2], []).append(event.outcome.value)
     assert {name: " ".join(outcomes) for name, outcomes in seen.items()} == dict(row.cases), ran.log.content().decode()
     assert verdict(ran) is row.verdict
+    json.dumps(encode(ran.events), allow_nan=False)  # as it is sent
     for name, text in row.says.items():
         assert text in ran.case(name).message
     for name, kind in row.kind.items():

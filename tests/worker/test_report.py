@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
+from worker.cleaning import MOST_DEPTH, Cleaner, clean_event
+from worker.encoding import encode
 from worker.messages import CaseEvent, FailureClass, Outcome, ProcessEndedEvent
 from worker.observing.classify import classify
-from worker.observing.cleaning import Cleaner
 from worker.observing.report import EVIDENCE_BYTES, MESSAGE_BYTES, TRACEBACK_BYTES, End, Names, ProcessReport
 
 
@@ -104,6 +106,63 @@ def test_cleaning_is_visible_and_nested() -> None:
     untouched = Cleaner()
     assert untouched.data({"ok": "ä\x1b[31m\r"}) == {"ok": "ä\x1b[31m\r"}
     assert not untouched.cleaned
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+@pytest.mark.parametrize("outcome", ["passed", "failed", "error", "skipped", "xfailed", "crashed"])
+@pytest.mark.parametrize(
+    "details",
+    [
+        {"properties": {"deep": nested(600)}},
+        {"properties": nested(601)},
+        {"exception": {"type": "a.B", "bases": [], "evidence": nested(601)}},
+        {"exception": {"type": "a.B", "bases": [], "evidence": {"deep": nested(600)}}},
+        {"exception": {"type": "a.B", "bases": 5}},
+        {"exception": {"type": "a.B", "failure_class": nested(600)}},
+        {"exception": ["no", "mapping"]},
+        {"exception": None, "properties": None, "traceback": None},
+        {"duration": float("nan")},
+        {"duration": -float("inf")},
+        {"duration": 10**400},
+        {"duration": "long"},
+        {"duration": None},
+    ],
+)
+def test_no_detail_takes_a_finished_case_along(outcome: str, details: dict[str, object]) -> None:
+    """Whatever the plugin sends with it: the outcome and the message are told, and what is told can be sent."""
+    report = started(("a", 0), ("b", 0))
+    (event,) = report.feed(finished(0, outcome, **({"message": "why"} | details)))
+    assert isinstance(event, CaseEvent)
+    assert (event.node_id, event.outcome, event.message) == ("a", outcome, "why")
+    assert math.isfinite(event.duration_s)
+    json.dumps(encode(event), allow_nan=False)
+    assert report.unobserved() == [("b", 0)]
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_a_number_too_long_for_python_is_told_as_its_digits(sign: str) -> None:
+    """A suite may have lifted Python's limit for itself."""
+    report = started(("a", 0))
+    digits = sign + "9" * 5000
+    (event,) = report.feed(finished(0, properties={"n": "HERE"}).replace(b'"HERE"', digits.encode()))
+    assert isinstance(event, CaseEvent)
+    assert event.properties == {"n": digits}
+
+
+def test_what_lies_too_deep_is_said_and_the_rest_kept() -> None:
+    """To the depth that the service keeps, and the case says that it was changed."""
+    for levels, cleaned in ((MOST_DEPTH, False), (MOST_DEPTH + 1, True)):
+        (event,) = started(("a", 0)).feed(finished(0, properties={"n": 1, "deep": nested(levels)}))
+        assert isinstance(event, CaseEvent)
+        assert (event.properties["n"], event.cleaned) == (1, cleaned)
+        assert ("nested too deeply" in json.dumps(event.properties)) is cleaned
+        assert clean_event(encode(event)) == encode(event)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,10 @@ from pathlib import Path
 from worker.errors import EnvironmentFault, InfrastructureFault, Stopped
 from worker.isolation.keeper import Orders, descendants, lives
 from worker.isolation.sandbox import STATUS
+from worker.observing.output_log import OutputLog
 
 _KEEPER = Path(__file__).with_name("keeper.py")
+_KEPT = 256 << 10
 _DRAIN_S = 2.0
 _LOOK_S = 0.01
 _ORPHANS_S = 2.0  # so long a straggler of a build may take to end by itself
@@ -188,10 +190,10 @@ def run_kept(
         Stopped: the attempt was asked to end meanwhile.
         EnvironmentFault: the command took longer than it may.
     """
-    kept: list[bytes] = []
+    kept = OutputLog(0, _KEPT)
 
     def take(data: bytes) -> None:
-        kept.append(data)
+        kept.feed(data)
         on_output(data)
 
     process = KeptProcess(
@@ -220,4 +222,4 @@ def run_kept(
     if reason is not None:
         raise reason
     code = ended.exit_code if ended.exit_code is not None else -(ended.signal or 0)
-    return code, b"".join(kept)[-(1 << 18) :].decode("utf-8", "replace")
+    return code, kept.since(0, _KEPT)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from worker.cleaning import Cleaner
 from worker.messages import (
     CaseEvent,
     CollectedEvent,
@@ -18,7 +19,6 @@ from worker.messages import (
     ProcessEndedEvent,
 )
 from worker.observing.classify import classify
-from worker.observing.cleaning import Cleaner
 
 MESSAGE_BYTES = 8 << 10
 TRACEBACK_BYTES = 64 << 10
@@ -40,6 +40,10 @@ _FATAL = re.compile(r"Fatal Python error: |^(?:Thread|Current thread) 0x", re.MU
 _PYTEST_TIMEOUT = re.compile(r"\+{3,} Timeout \+{3,}$", re.MULTILINE)
 """What the thread method of pytest-timeout prints around the stacks, before it ends its process with exit code 1."""
 _CLASS_OF = {Outcome.CRASHED: FailureClass.CRASH}
+_ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What data of an unexpected shape raises."""
+_MOST_DIGITS = 4000
+"""Python reads no longer number by default, and a test may have switched that off for itself alone."""
 
 
 @dataclass
@@ -126,10 +130,10 @@ class ProcessReport:
         """The events that one line of the plugin amounts to. A line that is none (a test wrote into the file) is
         passed over."""
         try:
-            data = json.loads(line)
+            data = json.loads(line, parse_int=_integer)
             handler = getattr(self, "_on_" + data["e"].replace("-", "_"), None)
             return self._once(handler(data)) if handler else []
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except _ODD:
             return []
 
     def _once(self, events: list[Event]) -> list[Event]:
@@ -196,27 +200,33 @@ class ProcessReport:
     def _on_finished(self, data: Mapping[str, Any]) -> list[Event]:
         key = self.cases[data["index"]]
         outcome = Outcome(data["outcome"])
+        try:
+            event = self._with_details(key, outcome, data)
+        except _ODD as error:  # The outcome is what counts: no detail may take it along.
+            event = self._with_details(key, outcome, _without_details(data, error))
+        self.observed.add(key)
+        self.under_way.pop(key, None)
+        return [event]
+
+    def _with_details(self, key: Key, outcome: Outcome, data: Mapping[str, Any]) -> CaseEvent:
         cleaner = Cleaner()
         exception, message = data["exception"], str(data["message"])
         bad = outcome in (Outcome.FAILED, Outcome.ERROR)
         node_id, occurrence, cleaned = self._names.of(key)
         evidence = exception.get("evidence")
-        event = CaseEvent(
+        return CaseEvent(
             process=self.process,
             node_id=node_id,
             occurrence=occurrence,
             outcome=outcome,
             failure_class=classify(exception, message, self._by_rule) if bad else _CLASS_OF.get(outcome),
-            duration_s=float(data["duration"]),
+            duration_s=cleaner.seconds(float(data["duration"])),
             message=cleaner.text(message, MESSAGE_BYTES),
             traceback=cleaner.text(str(data["traceback"]), TRACEBACK_BYTES),
             properties=cleaner.mapping(data["properties"], EVIDENCE_BYTES),
             evidence=None if evidence is None else cleaner.mapping(evidence, EVIDENCE_BYTES),
             cleaned=cleaned or cleaner.cleaned,
         )
-        self.observed.add(key)
-        self.under_way.pop(key, None)
-        return [event]
 
     def ended(self, end: End) -> list[Event]:
         """What is left to say when the process is gone: the case under way, the cases not observed, its end."""
@@ -328,6 +338,17 @@ def last_words(output: str, exit_code: int | None) -> str:
     lines = [_ESCAPES.sub("", line).strip() for line in output.splitlines()]
     said = [line for line in lines if _SAID_BY[exit_code].search(line)] or [line for line in lines if line][-1:]
     return Cleaner().text(" ".join(said[-_MOST_SAID:]), MESSAGE_BYTES // 4)
+
+
+def _without_details(data: Mapping[str, Any], error: Exception) -> dict[str, Any]:
+    """A finished case's line with nothing in it that can be odd, and a word on what was."""
+    texts = {name: str(data.get(name, "")) for name in ("message", "traceback")}
+    exception = {"type": "unreadable", "text": texts["message"]}
+    return {"duration": 0.0, "properties": {"unreadable": type(error).__name__}, "exception": exception, **texts}
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) <= _MOST_DIGITS else text
 
 
 def _signal_name(number: int) -> str:

@@ -34,6 +34,7 @@ import pytest
 _MESSAGE = 8 << 10
 _TRACEBACK = 64 << 10
 _EVIDENCE = 64 << 10
+_DEPTH = 100  # Deeper nesting the JSON reader of the worker's Python may refuse, and the whole line with it.
 _CHUNK = 500
 _CHUNK_LETTERS = 256 << 10
 
@@ -116,13 +117,26 @@ def _safely(look: Callable[[], Any], otherwise: Callable[[BaseException], Any]) 
         return otherwise(error)  # property or iteration
 
 
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def _too_deep(text: str) -> bool:
+    """Whether a JSON text is nested more deeply than can be handed on."""
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        depth += (found[0] in "[{") - (found[0] in "]}")
+        if depth > _DEPTH:
+            return True
+    return False
+
+
 def _jsonable(value: Any, most: int = _EVIDENCE) -> Any:
     """The value if JSON can say it within the cap, else a text of it."""
 
     def as_json() -> Any:
         text = _dumps(value)
         # Read back, since an object that pretends to be a dict may say something else the next time.
-        return _loads(text) if len(text) <= most else {"cut": _cut(text, most // 2)}
+        return {"cut": _cut(text, most // 2)} if len(text) > most or _too_deep(text) else _loads(text)
 
     def as_text(_: BaseException) -> Any:
         kind = type(value).__name__

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 
+from worker.cleaning import Cleaner
 from worker.errors import EnvironmentFault, build_fault
 from worker.isolation.cgroup import Group
 from worker.isolation.confinement import OPEN, Box
 from worker.isolation.owned import read_file, usable
 from worker.isolation.process import run_kept
-from worker.observing.cleaning import Cleaner
 from worker.observing.output_log import OutputLog
 from worker.runtimes.runtime import Tools
 from worker.runtimes.runtime_facts import Runtime
