@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -139,8 +138,3 @@ def is_enrolling(request: Request, _: Documented) -> None:
 def is_admin(request: Request, _: Documented) -> None:
     """Lets in whose token has the scope ``admin``."""
     _require(request, Scope.ADMIN)
-
-
-def same_token(one: str, other: str) -> bool:
-    """Compares in a time that tells nothing."""
-    return hmac.compare_digest(one.encode(), other.encode())

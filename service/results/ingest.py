@@ -11,9 +11,9 @@ from sqlalchemy import func, insert, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from service.access import secret
 from service.access.scopes import Caller
 from service.clock import now
-from service.dependencies import same_token
 from service.errors import BatchGap, BatchRefused, Fenced, NotFound
 from service.jobs import changes
 from service.models import Attempt, Case, Cell, Process, Tree, Worker
@@ -65,7 +65,7 @@ def lock(session: Session, attempt_id: int, token: str, caller: Caller) -> tuple
     session.execute(update(Worker).where(Worker.id == found.worker_id).values(seen_at=now()))
     cell = session.scalars(select(Cell).where(Cell.id == found.cell_id).with_for_update(of=Cell)).one()
     attempt = session.scalars(select(Attempt).where(Attempt.id == attempt_id)).one()
-    if not same_token(token, attempt.token):
+    if not secret.same(token, attempt.token):
         raise Fenced(f"the token is not that of attempt {attempt_id}; stop, and send nothing more")
     if attempt.state is AttemptState.ENDED:
         raise Fenced(f"attempt {attempt_id} has ended as {attempt.verdict}; stop, and send nothing more")
@@ -119,7 +119,7 @@ def _ended_before(session: Session, attempt_id: int, batch: Batch) -> BatchAnswe
     ).one_or_none()
     if row is None or row.state is not AttemptState.ENDED or batch.seq > row.last_seq:
         return None
-    return BatchAnswer(row.last_seq, 0.0, True) if same_token(batch.token, row.token) else None
+    return BatchAnswer(row.last_seq, 0.0, True) if secret.same(batch.token, row.token) else None
 
 
 def _apply(session: Session, attempt: Attempt, cell: Cell, events: Sequence[Event], settings: Settings) -> None:
