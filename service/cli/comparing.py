@@ -68,6 +68,10 @@ def compare(
 
     if job is None and (base is None or head is None):
         raise UserError("compare needs two trees, BASE and HEAD, or --job with a job that has two")
+    if base is not None and head is None:
+        raise UserError(
+            f"compare --job {job} takes both trees, BASE and HEAD, or none for the job's own; {base} is one"
+        )
     base, head = (name and _resolved(name) for name in (base, head))
     with connect(url) as client:
         name = repository if repository or job else _here(client)

@@ -90,7 +90,8 @@ def _cases(cell: CellOutput) -> Text:
     if cell.state is CellState.ENDED:
         return text(counted(cell.counts) + (" (flaky)" if cell.flaky else ""))
     bad = counted({key: value for key, value in cell.counts.items() if key not in _GOOD})
-    done = f"{sum(cell.counts.values())} of {cell.collected}" if cell.collected else ""
+    reported = sum(count for outcome, count in cell.counts.items() if outcome != Outcome.NOT_OBSERVED)
+    done = f"{reported} of {cell.collected}" if cell.collected else ""
     return text(", ".join(filter(None, (done, bad))))
 
 

@@ -11,12 +11,14 @@ from service.cli import output
 from service.cli.live import Progress
 from service.cli.render import result_table, stated
 from service.client.client import Client
+from service.results.table import ORDER
 from service.states import JobState
 from worker.messages import Outcome
 
 EXIT_CODES = {JobState.PASSED: 0, JobState.FAILED: 1, JobState.BROKEN: 2, JobState.CANCELLED: 130}
 LEFT = 130
-FAILURES = (Outcome.FAILED, Outcome.ERROR, Outcome.CRASHED, Outcome.TIMED_OUT)
+FAILURES = (Outcome.FAILED, Outcome.ERROR, Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.NOT_OBSERVED)
+QUIET = {JobState.PASSED, JobState.CANCELLED}  # of the latter, the cases that were not run are no news
 MOST_FAILURES = 20
 MOST_LETTERS = 400
 TABLE_MARGIN = 6  # head, rules and summary
@@ -43,7 +45,7 @@ def follow(client: Client, job: int, *, json: bool = False) -> int:
 def conclude(client: Client, job: int, *, json: bool = False) -> int:
     """Shows an ended job's table and first failures; returns the exit code that its state stands for."""
     ended, table = client.job(job), client.table(job)
-    failures = [] if json or ended.state is not JobState.FAILED else _failures(client, job)
+    failures = [] if json or ended.state in QUIET else _failures(client, job)
     output.show(ended if json else table, result_table(table), json=json)
     for failure in failures:
         typer.echo(failure)
@@ -64,7 +66,7 @@ def _failures(client: Client, job: int) -> list[str]:
                 if len(found) == MOST_FAILURES:
                     return [*found, "… the job's page has all of them"]
                 why = f"{case.failure_class}: {case.message}" if case.failure_class else case.message
-                found.append(output.line(f"{outcome.upper()} {case.node_id} in {cell.name}: {why}")[:MOST_LETTERS])
+                found.append(output.line(f"{ORDER[outcome].upper()} {case.node_id} in {cell.name}: {why}")[:MOST_LETTERS])
     return found
 
 

@@ -59,9 +59,16 @@ class Export(Output):
     attempts: list[ExportedAttempt]
 
     def unproven(self) -> list[str]:
-        """What does not follow: rows without an attempt, and whatever a row says that its attempt and cases do not."""
+        """What does not follow: rows without an attempt of their own, attempts without a row, and whatever a row says
+        that its attempt and cases do not."""
         known = {attempt.id: attempt for attempt in self.attempts}
-        wrong = []
+        shown = Counter(row.attempt for row in self.table.rows)
+        wrong = [
+            f"{attempt.cell}: no row of the table is of attempt {key}"
+            for key, attempt in known.items()
+            if not shown[key]
+        ]
+        wrong += [f"attempt {key}: {count} rows are of it" for key, count in shown.items() if key and count > 1]
         for row in self.table.rows:
             attempt = known.get(row.attempt or 0)
             if attempt is None:
@@ -83,6 +90,10 @@ def _faults(row: TableRow, attempt: ExportedAttempt) -> Iterator[str]:
     for field, follows in _told(attempt).items():
         if getattr(row, field) != follows:
             yield f"the row's {field} is {getattr(row, field)!r}, and {follows!r} is what follows"
+    yield from _faults_beside_cases(row, attempt)
+
+
+def _faults_beside_cases(row: TableRow, attempt: ExportedAttempt) -> Iterator[str]:
     # Where no attempt decides, the verdict is the cell's own and says why.
     decides = attempt.verdict is not None and deciding([(attempt.id, attempt.verdict)]) is not None
     if decides and row.verdict is not attempt.verdict:
@@ -91,6 +102,9 @@ def _faults(row: TableRow, attempt: ExportedAttempt) -> Iterator[str]:
         yield "the verdict is passed, and the cases did not all pass"
     if not _says(row):
         yield f"the row's result is {row.result!r}, and its counts and verdict say something else"
+    key, record = attempt.comparison_key, attempt.environment
+    if key is not None and record is not None and evidence.comparison_key(record) != key:
+        yield "the comparison key is not that of the environment's record"
 
 
 def _told(attempt: ExportedAttempt) -> dict[str, object]:

@@ -184,6 +184,8 @@ def test_a_comparison_exits_with_what_became_of_the_cases(
     assert cli("compare", two, one, "--format", "markdown").returncode == 0
     assert json.loads(cli("compare", "--job", "1", "--format", "json").stdout)["counts"]["broken"] == 1
     assert "compare needs two trees, BASE and HEAD, or --job" in cli("compare", one).stderr
+    half = cli("compare", one, "--job", "1")
+    assert (half.returncode, "takes both trees" in half.stderr) == (2, True)
 
 
 def test_a_comparison_takes_what_names_a_commit(cli: Cli, service: RunningService, registered: GitRepository) -> None:

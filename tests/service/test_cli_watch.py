@@ -58,6 +58,19 @@ def test_a_job_that_could_not_run_exits_2(service: RunningService, settings: dic
     assert "torch==9.9 is nowhere" in done.stdout
 
 
+def test_the_cases_that_were_not_observed_are_named(service: RunningService, settings: dict[str, str]) -> None:
+    """A job is broken by them too, and their message says why: the process ended in the middle of one."""
+    attempt = service.driver().must_claim()
+    attempt.start(2)
+    attempt.send(attempt.case("a"))
+    attempt.send(attempt.case("b", Outcome.NOT_OBSERVED, message="exit code 3 in the middle of this case"))
+    attempt.end(2)
+    done = embedded.command("watch", "1", **settings)
+    assert done.returncode == 2, done.stdout
+    assert "NOT OBSERVED b in " in done.stdout
+    assert "exit code 3 in the middle" in done.stdout
+
+
 def test_a_cancelled_job_exits_130(service: RunningService, settings: dict[str, str]) -> None:
     service.post("/jobs/1/cancel")
     done = embedded.command("watch", "1", "--json", **settings)

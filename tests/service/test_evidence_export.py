@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from service.client.evidence import Export, ExportedAttempt, ExportedCase
-from service.results.evidence import digest
+from service.results.evidence import comparison_key, digest
 from service.results.schemas import TableOutput, TableRow
 from service.states import Origin
 from worker.messages import Outcome, Verdict
@@ -107,6 +107,20 @@ def test_a_row_that_says_something_else_is_unproven(field: str) -> None:
 
 def test_every_field_of_a_row_is_checked_or_named_here_as_not() -> None:
     assert set(TableRow.model_fields) == set(CHANGED) | NOT_CHECKED
+
+
+def test_every_attempt_has_one_row() -> None:
+    """A row that is left out, or told twice, changes what the table says of the job."""
+    told = exported(FAILED, Verdict.FAILED, "1 failed, 1 passed, 1 skipped")
+    for rows in ([], told.table.rows * 2):
+        assert told.model_copy(update={"table": told.table.model_copy(update={"rows": rows})}).unproven()
+
+
+def test_the_comparison_key_is_that_of_the_record() -> None:
+    told = exported(FAILED, Verdict.FAILED, "1 failed, 1 passed, 1 skipped")
+    for key, proven in ((comparison_key(told.attempts[0].environment or {}), True), ("NVIDIA B200 / none", False)):
+        attempts = [told.attempts[0].model_copy(update={"comparison_key": key})]
+        assert (told.model_copy(update={"attempts": attempts}).unproven() == []) is proven
 
 
 @pytest.mark.parametrize(
