@@ -7,10 +7,11 @@ not see through; so a ``.pth`` file names the runtime's folders, by code, for th
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from pathlib import Path
 
@@ -30,11 +31,14 @@ _MOST_PACKAGES, _LONGEST = 2000, 200
 
 @dataclass(frozen=True)
 class Overlay:
-    """An environment to run tests in. ``packages`` are those of the runtime and the overlay's own above them."""
+    """An environment to run tests in. ``packages`` are those of the runtime and, above them, what the install lines
+    ``brought``. ``brings_torch``: there is a torch among that, with a package's name or without."""
 
     python: Path
     bins: tuple[Path, ...]
-    packages: dict[str, str]
+    packages: Mapping[str, str]
+    brought: Mapping[str, str] = field(default_factory=dict)
+    brings_torch: bool = False
 
 
 def make_overlay(
@@ -65,9 +69,10 @@ def make_overlay(
     with tools.gate.opened(env, str(apart or tree), folder.with_name("uv")) as told:
         for line in install:
             _install(line, python, told, tree=tree, tools=tools, log=log, stop=stop, box=box, cache=apart)
-    return Overlay(
-        python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **_installed(_site(folder, runtime))}
-    )
+    brought = _installed(_site(folder, runtime))
+    torch = "torch" in brought or any(os.path.lexists(_site(folder, runtime) / name) for name in ("torch", "torch.py"))
+    bins = (folder / "bin", runtime.interpreter.parent)
+    return Overlay(python, bins, {**runtime.packages, **brought}, brought, torch)
 
 
 def _install(
