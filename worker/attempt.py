@@ -20,7 +20,7 @@ from worker.errors import AttemptError, InfrastructureFault, Stopped
 from worker.gpus.device_check import DeviceChecks
 from worker.gpus.health import DeviceHealth
 from worker.gpus.usage import UsageSampler
-from worker.isolation.confinement import Box, Holds, install_cache, make_box
+from worker.isolation.confinement import Box, Holds, make_box
 from worker.isolation.environment import for_tests
 from worker.isolation.keeper import descendants
 from worker.isolation.limits import limits_of
@@ -43,6 +43,7 @@ from worker.observing.artifacts import upload
 from worker.observing.output_log import OutputLog, Tee
 from worker.observing.pytest_run import Run, run_pytest
 from worker.runtimes.brought import as_tests_see_it
+from worker.runtimes.install_cache import install_cache
 from worker.runtimes.overlay import Overlay, make_overlay
 from worker.runtimes.runtime import Tools, built_runtime
 from worker.runtimes.runtime_facts import Runtime, assert_is

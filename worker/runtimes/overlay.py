@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from email.parser import HeaderParser
+from functools import partial
 from pathlib import Path
 
 from worker.errors import EnvironmentFault, build_fault
@@ -22,11 +23,13 @@ from worker.isolation.owned import read_file, usable
 from worker.isolation.process import run_kept
 from worker.observing.cleaning import Cleaner
 from worker.observing.output_log import OutputLog
+from worker.runtimes.install_cache import held
 from worker.runtimes.runtime import Tools
 from worker.runtimes.runtime_facts import Runtime
 
 _MOST_PACKAGES, _LONGEST = 2000, 200
 """Of what an install line leaves, how much is told in the environment's record."""
+_PRUNE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,11 @@ def make_overlay(
     apart = cache if box.sandboxed else None
     if apart is not None:
         env |= {"UV_CACHE_DIR": str(apart), "UV_LINK_MODE": "copy"}
-    with tools.gate.opened(env, str(apart or tree), folder.with_name("uv")) as told:
+    with contextlib.ExitStack() as held_open:
+        told = held_open.enter_context(tools.gate.opened(env, str(apart or tree), folder.with_name("uv")))
+        if apart is not None:
+            tidy = partial(_prune, folder, told, tools=tools, log=log, stop=stop, box=box, cache=apart)
+            held_open.enter_context(held(apart, stop, tidy))
         for line in install:
             _install(line, python, told, tree=tree, tools=tools, log=log, stop=stop, box=box, cache=apart)
     brought = _installed(_site(folder, runtime))
@@ -106,6 +113,30 @@ def _install(
         raise build_fault(f"install line {line!r} failed{limit}: ", output)
     if not usable(tree):
         raise EnvironmentFault(f"install line {line!r} removed or closed its own checkout")
+
+
+def _prune(
+    cwd: Path,
+    env: Mapping[str, str],
+    *,
+    tools: Tools,
+    log: OutputLog,
+    stop: threading.Event,
+    box: Box,
+    cache: Path,
+) -> None:
+    """Have uv drop what nothing in its cache names any more: in the box, since the tree's code wrote that cache. Where
+    that fails, the cache is larger, and no line fails for it."""
+    command = [tools.uv, "cache", "prune", "--quiet"]
+    with box.install(env, Path(tools.uv), cache) as (confinement, _):
+        try:
+            code, said = run_kept(
+                command, env=env, cwd=cwd, stop=stop, timeout_s=_PRUNE_S, confinement=confinement, note=log.note
+            )
+        except EnvironmentFault as error:
+            code, said = 1, str(error)
+    if code:
+        log.note(f"uv did not tidy its cache for install lines: {said.strip()[-2000:]}")
 
 
 def _limit_met(group: Group | None) -> str:
