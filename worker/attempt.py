@@ -21,7 +21,7 @@ from worker.errors import AttemptError, InfrastructureFault, Stopped
 from worker.gpus.device_check import DeviceChecks
 from worker.gpus.health import DeviceHealth
 from worker.gpus.usage import UsageSampler
-from worker.isolation.confinement import Box, Holds, install_cache, make_box
+from worker.isolation.confinement import Box, Holds, make_box
 from worker.isolation.environment import for_tests
 from worker.isolation.keeper import descendants
 from worker.isolation.limits import limits_of
@@ -43,6 +43,8 @@ from worker.messages import (
 from worker.observing.artifacts import upload
 from worker.observing.output_log import OutputLog, Tee
 from worker.observing.pytest_run import Run, run_pytest
+from worker.runtimes.brought import as_tests_see_it
+from worker.runtimes.install_cache import install_cache
 from worker.runtimes.overlay import Overlay, make_overlay
 from worker.runtimes.runtime import Tools, built_runtime
 from worker.runtimes.runtime_facts import Runtime, assert_is
@@ -181,18 +183,11 @@ class _Attempt:
                 box=box,
                 cache=install_cache(self.host.settings.cache_dir, self.cell.url),
             )
-        self.delivery.send(self._environment(runtime, overlay, box))
         run = self._run(overlay, mounts, box)
-        if runtime.cuda:
-            with self._timed("device check"), box.looking() as confinement:
-                self.host.device_checks.assert_visible(
-                    overlay.python,
-                    runtime.interpreter,
-                    self.devices,
-                    env=run.env,
-                    stop=self.stop,
-                    confinement=confinement,
-                )
+        seen = as_tests_see_it(runtime, overlay, self.cell.runtime, env=run.env, stop=self.stop, looking=box.looking)
+        self.delivery.send(self._environment(seen, overlay, box))
+        if seen.cuda:
+            self._see_devices(seen, overlay, run, box)
         if self.stop.is_set():
             raise Stopped("stopped")
         self._gate()
@@ -236,6 +231,13 @@ class _Attempt:
         self.log.note(f"sandbox: {self.host.holds.sandbox.title}; limits: {box.facts['limits']}")
         return box
 
+    def _see_devices(self, runtime: Runtime, overlay: Overlay, run: Run, box: Box) -> None:
+        torch_of = overlay.python if overlay.brings_torch else runtime.interpreter
+        with self._timed("device check"), box.looking() as confinement:
+            self.host.device_checks.assert_visible(
+                overlay.python, torch_of, self.devices, env=run.env, stop=self.stop, confinement=confinement
+            )
+
     def _environment(self, runtime: Runtime, overlay: Overlay, box: Box) -> EnvironmentEvent:
         record = {
             "host": platform.node(),
@@ -244,8 +246,8 @@ class _Attempt:
             "cuda": runtime.cuda,
             "python": runtime.python,
             "torch": runtime.torch,
-            "lightning": overlay.packages.get("lightning", runtime.lightning),
-            "packages": overlay.packages,
+            "lightning": runtime.lightning,
+            "packages": dict(overlay.packages),
             "tree": self.cell.tree,
             "probe_digest": self.cell.probe_digest,
             "origin": runtime.origin,

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.nvml import MIB, Cards, card
 from tests.worker.holding import needs_cgroup
-from tests.worker.support import Repository, StubService, is_alive, wait_for, wait_for_thread
+from tests.worker.support import PYTHON, Repository, StubService, is_alive, wait_for, wait_for_thread
 from worker.attempt import Host, run_attempt
 from worker.batches import Batches
 from worker.client import Client
@@ -224,6 +224,51 @@ def test_an_attempt_holds_its_runtime_and_lets_go(
     use = Use(next((open_host.folder / "cache" / "runtimes").glob("*/ready.json")).parent)
     assert use.alone()
     use.release()
+
+
+def with_torch(host: Host, site: Path, version: str) -> Host:
+    """The host runtime of these tests, with a torch of its own."""
+    torch_files(site, version)
+    (runtime,) = host.hosts.values()
+    runtime = dataclasses.replace(runtime, paths=(*runtime.paths, str(site)), torch=version)
+    return dataclasses.replace(host, hosts={RuntimeSpec(PYTHON, version): runtime})
+
+
+def torch_files(folder: Path, version: str) -> None:
+    (folder / "torch").mkdir(parents=True)
+    (folder / "torch" / "__init__.py").write_text(f"from torch import version\n__version__ = {version!r}\n")
+    (folder / "torch" / "version.py").write_text("cuda = None\n")
+
+
+TORCH_OF_TREE = {
+    "torch/torch/__init__.py": "from torch import version\n__version__ = '2.8.0'\n",
+    "torch/torch/version.py": "cuda = None\n",
+    "torch/pyproject.toml": SUITE["thing/pyproject.toml"].replace('"thing"', '"torch"').replace("0.3", "2.8.0"),
+    "tests/test_it.py": "import torch\ndef test_it(): assert torch.__version__ == '2.8.0'\n",
+}
+
+
+def test_an_install_line_with_another_torch_is_environment(
+    host: Host, service: StubService, repository: Repository, tmp_path: Path
+) -> None:
+    """No test runs on it: neither the cell's name nor its record would say so."""
+    repository.commit(TORCH_OF_TREE)
+    spec = RuntimeSpec(PYTHON, "2.9.1")
+    run(with_torch(host, tmp_path / "site", "2.9.1"), repository, runtime=spec, install=("./torch",))
+    assert ended(service).cause is Cause.ENVIRONMENT
+    assert "torch 2.8.0 (no CUDA), and the runtime has 2.9.1 (no CUDA)" in ended(service).detail
+    assert not [event for event in service.events if isinstance(event, CaseEvent | EnvironmentEvent)]
+
+
+def test_the_record_tells_the_torch_that_the_tests_import(
+    host: Host, service: StubService, repository: Repository
+) -> None:
+    """Of an install line, where the runtime's name has none."""
+    repository.commit(TORCH_OF_TREE)
+    run(host, repository, install=("./torch",))
+    assert [event.outcome for event in service.events if isinstance(event, CaseEvent)] == ["passed"]
+    (record,) = [event.record for event in service.events if isinstance(event, EnvironmentEvent)]
+    assert (record["torch"], record["cuda"], record["packages"]["torch"]) == ("2.8.0", None, "2.8.0")
 
 
 def test_an_install_line_that_fails_is_environment(host: Host, service: StubService, repository: Repository) -> None:

@@ -188,6 +188,96 @@ def test_every_outcome_is_reported_as_pytest_counts_it(run_suite: Runner) -> Non
     assert ran.case("test_oom").failure_class is FailureClass.OUT_OF_MEMORY
 
 
+SUBTESTS = """
+import time, unittest
+import pytest
+
+class Mismatch(AssertionError):
+    failure_class = "bitwise-mismatch"
+
+def test_one_skipped(subtests):
+    with subtests.test("a"): pytest.skip("no such card")
+    with subtests.test("b"): assert True
+
+def test_all_skipped(subtests):
+    with subtests.test("a"): pytest.skip("no such card")
+
+def test_one_xfailed(subtests):
+    with subtests.test("a"): pytest.xfail("known")
+    with subtests.test("b"): assert True
+
+@pytest.mark.xfail(reason="known")
+def test_marked(subtests):
+    with subtests.test("a"): assert False
+
+def test_skipped_itself(subtests):
+    with subtests.test("a"): assert True
+    pytest.skip("in the middle")
+
+def test_one_failed(subtests, record_property):
+    with subtests.test("a"): pytest.skip("no such card")
+    with subtests.test("b"): pytest.xfail("known")
+    with subtests.test("c"): raise Mismatch("bits differ")
+    with subtests.test("d"): assert True
+    record_property("loss", 0.5)
+
+def test_failed_and_skipped(subtests):
+    with subtests.test("a"): assert 1 == 2
+    pytest.skip("in the middle")
+
+def test_failed_itself(subtests):
+    with subtests.test("a"): pytest.skip("no such card")
+    raise Mismatch("bits differ")
+
+class TestUnit(unittest.TestCase):
+    def test_unit_skipped(self):
+        for number in range(3):
+            with self.subTest(number=number):
+                if not number: self.skipTest("zero")
+
+    def test_unit_failed(self):
+        for number in range(3):
+            with self.subTest(number=number):
+                if not number: self.skipTest("zero")
+                assert number != 2
+"""
+
+A_SECOND_FOR_EACH_REPORT = """
+import pytest
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport():
+    made = yield
+    made.get_result().duration = 1.0
+"""
+
+
+@pytest.mark.parametrize("args", [(), pytest.param(("-n", "1"), marks=pytest.mark.long)])
+def test_a_subtest_decides_its_case_by_failing_alone(run_suite: Runner, tmp_path: Path, args: tuple[str, ...]) -> None:
+    """As pytest counts the case. Its class is that of what failed, and no time counts twice."""
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "conftest.py").write_text(A_SECOND_FOR_EACH_REPORT)
+    ran = run_suite(SUBTESTS, args=args)
+    assert ran.outcomes == {
+        "test_one_skipped": "passed",
+        "test_all_skipped": "passed",
+        "test_one_xfailed": "passed",
+        "test_marked": "xpassed",
+        "test_skipped_itself": "skipped",
+        "test_one_failed": "failed",
+        "test_failed_and_skipped": "failed",
+        "test_failed_itself": "failed",
+        "test_unit_skipped": "passed",
+        "test_unit_failed": "failed",
+    }
+    for name in ("test_one_failed", "test_failed_itself"):
+        assert ran.case(name).failure_class is FailureClass.BITWISE_MISMATCH
+        assert "bits differ" in ran.case(name).message
+    assert ran.case("test_one_failed").properties == {"loss": 0.5}
+    assert ran.case("test_skipped_itself").message == "in the middle"
+    assert {case.duration_s for case in ran.cases} == {3.0}
+
+
 BREAKS = "import os, signal, time, pytest\ndef test_1(): pass\ndef test_2(): {}\ndef test_3(): pass\n"
 
 

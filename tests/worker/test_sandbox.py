@@ -17,7 +17,7 @@ import pytest
 from tests.worker.holding import needs_sandbox
 from tests.worker.support import Repository, StubService, is_alive, wait_for
 from tests.worker.test_attempt import BACKEND, PROJECT, ended, run
-from worker.attempt import Host
+from worker.attempt import Host, run_attempt
 from worker.client import Client
 from worker.errors import InfrastructureFault
 from worker.isolation import sandbox_view
@@ -25,7 +25,7 @@ from worker.isolation.confinement import find_holds
 from worker.isolation.process import Confinement, KeptProcess
 from worker.isolation.sandbox import find_sandbox, interpreter_places
 from worker.isolation.sandbox_view import View, arguments
-from worker.messages import CaseEvent, Cause, EnvironmentEvent, SuiteSpec
+from worker.messages import Assignment, CaseEvent, Cause, EnvironmentEvent, SuiteSpec
 from worker.runtimes.host_runtime import probe_hosts
 from worker.runtimes.runtime import Tools
 from worker.settings import Settings, SettingsError
@@ -191,6 +191,21 @@ socket.create_connection(("127.0.0.1", {int(service.url.rpartition(":")[2])})).c
     run(host, repository, install=("--no-build-isolation -e ./thing",))
     assert (ended(service).cause, ended(service).detail) == (Cause.FINISHED, "")
     assert outcomes(service) == passed("test_it")
+
+
+@needs_sandbox
+def test_what_uv_keeps_for_install_lines_does_not_grow_with_attempts(
+    host: Host, service: StubService, settings: Settings, repository: Repository
+) -> None:
+    """Each attempt's tree lies at a path of its own."""
+    service.separate = True
+    repository.commit({"thing/pyproject.toml": PROJECT, "thing/backend.py": BACKEND, "thing/thing.py": "VALUE = 1\n"})
+    kept = []
+    for attempt in (1, 2, 3):
+        cell = repository.cell(install=("--no-build-isolation -e ./thing",))
+        run_attempt(Assignment(attempt, 1, "lease", 30.0, cell), (), host)
+        kept.append(len(list(settings.cache_dir.glob("install/*/archive-v*/*"))))
+    assert kept == [1, 1, 1]
 
 
 NAMES = """

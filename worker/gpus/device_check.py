@@ -42,7 +42,8 @@ class DeviceChecks:
         stop: threading.Event,
         confinement: Confinement = FREE,
     ) -> None:
-        """Refuse a runtime whose torch does not see the leased devices. ``python`` is the overlay's on ``runtime``.
+        """Refuse a torch that does not see the leased devices. ``python`` is the overlay's; what is remembered is
+        remembered of ``runtime``, which torch belongs to: of the overlay itself, where that brings one.
 
         Raises:
             EnvironmentFault: with what was leased and what torch sees.

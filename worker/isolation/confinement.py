@@ -7,7 +7,6 @@ is imported), and pytest.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -183,11 +182,6 @@ def make_box(holds: Holds, limits: Limits, runtime: Runtime, folder: Path, view:
     readable = (*view.readable, *map(Path, runtime.paths), *_borrowed(folder / "tree"))
     whole = View((*view.writable, folder), readable, folder / "tmp", view.devices, view.network)
     return Box(holds, limits, f"{folder.parent.name}-{folder.name}", runtime.interpreter, whole)
-
-
-def install_cache(cache: Path, url: str) -> Path:
-    """What uv caches for the install lines of one repository."""
-    return cache / "install" / hashlib.sha256(url.encode()).hexdigest()[:16]
 
 
 def _borrowed(tree: Path) -> list[Path]:

@@ -228,11 +228,11 @@ class _Case:
 
     def look_at(self, value: BaseException) -> None:
         kind = type(value)
-        self.exception = {
-            "type": _cut(f"{kind.__module__}.{kind.__qualname__}", _MESSAGE),
-            "bases": [_cut(base.__name__, _MESSAGE) for base in kind.__mro__[:12]],
-            "text": _cut(_text(value), _MESSAGE),
-        }
+        self.exception.update(
+            type=_cut(f"{kind.__module__}.{kind.__qualname__}", _MESSAGE),
+            bases=[_cut(base.__name__, _MESSAGE) for base in kind.__mro__[:12]],
+            text=_cut(_text(value), _MESSAGE),
+        )
         for name in ("failure_class", "evidence"):
             found = _attribute(value, name)
             if found is not None:
@@ -254,8 +254,24 @@ def _text(value: BaseException) -> str:
     )
 
 
+def _failed(made: Any) -> bool:
+    """Whether the report that was made says so: what is skipped or fails as expected must not give its exception to a
+    later failure of the same case."""
+    return bool(_safely(lambda: made.get_result().failed, lambda _: True))
+
+
+def _of_subtest(report: Any) -> bool:
+    """Whether it tells of a subtest, by its class in pytest 9 or in pytest-subtests before. Its phase is ``call`` too,
+    and the case's own report of it comes after those of all its subtests."""
+    return any(kind.__name__ in ("SubtestReport", "SubTestReport") for kind in type(report).__mro__)
+
+
 def _outcome(reports: List[Any]) -> Tuple[str, Any]:  # noqa: UP006
-    """The one outcome over set-up, call and tear-down, as pytest counts them, and the report that decides it."""
+    """The one outcome over set-up, call and tear-down, as pytest counts them, and the report that decides it.
+
+    A subtest that fails fails its case, whether or not the case's own report says so (pytest 9 does, pytest-subtests
+    does not); one that is skipped or fails as expected decides nothing.
+    """
     failed = [report for report in reports if report.failed]
     for report in failed:
         if report.when not in _PHASES:
@@ -265,10 +281,11 @@ def _outcome(reports: List[Any]) -> Tuple[str, Any]:  # noqa: UP006
             return "failed", report
     if failed:
         return "error", failed[0]
-    for report in reports:
+    own = [report for report in reports if not _of_subtest(report)]
+    for report in own:
         if report.skipped and report.when in ("setup", "call"):
             return ("xfailed" if hasattr(report, "wasxfail") else "skipped"), report
-    calls = [report for report in reports if report.when == "call"] or reports
+    calls = [report for report in own if report.when == "call"] or own
     return ("xpassed" if hasattr(calls[-1], "wasxfail") else "passed"), calls[-1]
 
 
@@ -422,11 +439,11 @@ class _Writer:
             item.session.shouldfail = "a CUDA error that lasts as long as the process: the rest runs in a fresh one"
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, None, None]:
-        yield
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
+        made = yield
         if self.case is not None and call.excinfo is not None:
             value = call.excinfo.value
-            if not self.case.exception and not isinstance(value, pytest.skip.Exception):
+            if "type" not in self.case.exception and _failed(made):
                 self.case.remember(value)
             text = _text(value)
             if _STICKY.search(text) and ("CUDA" in text or "cuda" in text):
@@ -476,6 +493,7 @@ class _Writer:
 
     def said(self, case: _Case, broken: Optional[str]) -> Dict[str, Any]:  # noqa: UP006, UP045
         outcome, report = _outcome(case.reports)
+        own = [item for item in case.reports if not _of_subtest(item)]
         message, traceback = _message(report), ""
         if outcome in ("failed", "error", "crashed"):
             traceback = str(report.longreprtext)
@@ -484,10 +502,10 @@ class _Writer:
             case.exception = {"type": "CUDA", "bases": [], "text": broken}
         return {
             "outcome": outcome,
-            "duration": sum(float(getattr(item, "duration", 0.0)) for item in case.reports),
+            "duration": sum(float(getattr(item, "duration", 0.0)) for item in own),
             "message": _cut(message, _MESSAGE) if outcome != "passed" else "",
             "traceback": _cut(traceback, _TRACEBACK),
-            "properties": _properties(report),
+            "properties": _properties(own[-1] if own and _of_subtest(report) else report),
             "exception": case.exception if outcome in ("failed", "error") else {},
         }
 
@@ -531,7 +549,7 @@ class _Carrier:
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Generator[None, Any, None]:
         made = yield
-        if call.excinfo is None or self.case.exception or isinstance(call.excinfo.value, pytest.skip.Exception):
+        if call.excinfo is None or self.case.exception or not _failed(made):
             return
         self.case.remember(call.excinfo.value)
         _safely(lambda: setattr(made.get_result(), _CARRIED, _dumps(self.case.exception)), lambda _: None)

@@ -7,11 +7,13 @@ not see through; so a ``.pth`` file names the runtime's folders, by code, for th
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.parser import HeaderParser
+from functools import partial
 from pathlib import Path
 
 from worker.cleaning import Cleaner
@@ -21,20 +23,25 @@ from worker.isolation.confinement import OPEN, Box
 from worker.isolation.owned import read_file, usable
 from worker.isolation.process import run_kept
 from worker.observing.output_log import OutputLog
+from worker.runtimes.install_cache import held
 from worker.runtimes.runtime import Tools
 from worker.runtimes.runtime_facts import Runtime
 
 _MOST_PACKAGES, _LONGEST = 2000, 200
 """Of what an install line leaves, how much is told in the environment's record."""
+_PRUNE_S = 120.0
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """An environment to run tests in. ``packages`` are those of the runtime and the overlay's own above them."""
+    """An environment to run tests in. ``packages`` are those of the runtime and, above them, what the install lines
+    ``brought``. ``brings_torch``: there is a torch among that, with a package's name or without."""
 
     python: Path
     bins: tuple[Path, ...]
-    packages: dict[str, str]
+    packages: Mapping[str, str]
+    brought: Mapping[str, str] = field(default_factory=dict)
+    brings_torch: bool = False
 
 
 def make_overlay(
@@ -62,12 +69,17 @@ def make_overlay(
     apart = cache if box.sandboxed else None
     if apart is not None:
         env |= {"UV_CACHE_DIR": str(apart), "UV_LINK_MODE": "copy"}
-    with tools.gate.opened(env, str(apart or tree), folder.with_name("uv")) as told:
+    with contextlib.ExitStack() as held_open:
+        told = held_open.enter_context(tools.gate.opened(env, str(apart or tree), folder.with_name("uv")))
+        if apart is not None:
+            tidy = partial(_prune, folder, told, tools=tools, log=log, stop=stop, box=box, cache=apart)
+            held_open.enter_context(held(apart, stop, tidy))
         for line in install:
             _install(line, python, told, tree=tree, tools=tools, log=log, stop=stop, box=box, cache=apart)
-    return Overlay(
-        python, (folder / "bin", runtime.interpreter.parent), {**runtime.packages, **_installed(_site(folder, runtime))}
-    )
+    brought = _installed(_site(folder, runtime))
+    torch = "torch" in brought or any(os.path.lexists(_site(folder, runtime) / name) for name in ("torch", "torch.py"))
+    bins = (folder / "bin", runtime.interpreter.parent)
+    return Overlay(python, bins, {**runtime.packages, **brought}, brought, torch)
 
 
 def _install(
@@ -101,6 +113,30 @@ def _install(
         raise build_fault(f"install line {line!r} failed{limit}: ", output)
     if not usable(tree):
         raise EnvironmentFault(f"install line {line!r} removed or closed its own checkout")
+
+
+def _prune(
+    cwd: Path,
+    env: Mapping[str, str],
+    *,
+    tools: Tools,
+    log: OutputLog,
+    stop: threading.Event,
+    box: Box,
+    cache: Path,
+) -> None:
+    """Have uv drop what nothing in its cache names any more: in the box, since the tree's code wrote that cache. Where
+    that fails, the cache is larger, and no line fails for it."""
+    command = [tools.uv, "cache", "prune", "--quiet"]
+    with box.install(env, Path(tools.uv), cache) as (confinement, _):
+        try:
+            code, said = run_kept(
+                command, env=env, cwd=cwd, stop=stop, timeout_s=_PRUNE_S, confinement=confinement, note=log.note
+            )
+        except EnvironmentFault as error:
+            code, said = 1, str(error)
+    if code:
+        log.note(f"uv did not tidy its cache for install lines: {said.strip()[-2000:]}")
 
 
 def _limit_met(group: Group | None) -> str:

@@ -1,7 +1,7 @@
 """Room on the worker's disk: looked at before anything is made, kept free for builds, and made by throwing away.
 
-What goes first is uv's cache, if it is the worker's own, then the runtimes that were used longest ago and are not in
-use. Two builds that start at once do not both count on the same room.
+What goes first is what uv keeps for install lines, then uv's cache, if it is the worker's own, then the runtimes that
+were used longest ago. Nothing goes that is in use. Two builds that start at once do not both count on the same room.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 from worker.errors import InfrastructureFault
 from worker.host_lock import locked
 from worker.messages import RuntimeSpec
+from worker.runtimes import install_cache
 from worker.runtimes.disk import free
 from worker.runtimes.runtime_use import Use, last_used
 
@@ -84,6 +85,7 @@ class Room:
     def throw_one_away(self, say: Callable[[str], None]) -> bool:
         """Make some room in the middle of a build that found none. Whether there was something to throw away."""
         before = free(self.cache)
+        self._empty_install_caches(say)
         self._empty_uv_cache()
         return free(self.cache) > before or self._evict(say)
 
@@ -120,6 +122,8 @@ class Room:
 
     def _make(self, wanted: int, say: Callable[[str], None]) -> None:
         if free(self.cache) < wanted:
+            self._empty_install_caches(say)
+        if free(self.cache) < wanted:
             self._empty_uv_cache()
         while free(self.cache) < wanted and self._evict(say):
             pass
@@ -127,6 +131,10 @@ class Room:
     def _keep_cap(self, more: int, say: Callable[[str], None]) -> None:
         while self.cap and size_of(list(self._ready())) + more > self.cap and self._evict(say, by_cap=True):
             pass
+
+    def _empty_install_caches(self, say: Callable[[str], None]) -> None:
+        if install_cache.empty(self.cache):
+            say("what uv kept for install lines was thrown away to make room")
 
     def _empty_uv_cache(self) -> None:
         if self.uv_cache is None or not self.uv_cache.is_dir():
@@ -213,6 +221,7 @@ def _throw_away(home: Path) -> bool:
 
 def clean(cache: Path) -> list[str]:
     """Remove what killed builds and evictions left below ``cache``. The names of the half-built runtimes."""
+    install_cache.clean(cache)
     runtimes = cache / "runtimes"
     half = []
     for path in sorted(runtimes.iterdir()) if runtimes.is_dir() else []:

@@ -1,4 +1,5 @@
-"""Who uses a runtime: attempts hold it together, who builds or throws it away holds it alone. Locks of this host.
+"""Who uses a runtime or a cache: attempts hold it together, who builds or throws it away holds it alone. Locks of this
+host.
 
 The time of last use is that of the lock's file, beside the runtime: nothing within it is ever written again. Where the
 cache cannot be written, nobody can throw a runtime away, and no lock is needed.
@@ -49,6 +50,17 @@ class Use:
         while not self.alone():
             if stop.is_set():
                 raise Stopped("stopped while waiting for the users of a damaged runtime")
+            time.sleep(_POLL_S)
+
+    def wait_share(self, stop: threading.Event) -> None:
+        """Hold it as one of many, once nobody holds it alone.
+
+        Raises:
+            Stopped: the attempt was asked to end before.
+        """
+        while not self.share():
+            if stop.is_set():
+                raise Stopped("stopped while another attempt makes room on the disk")
             time.sleep(_POLL_S)
 
     def release(self) -> None:
