@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
+from worker.cleaning import Cleaner
 from worker.errors import EnvironmentFault
 from worker.isolation.process import Confinement, run_kept
 from worker.messages import RuntimeSpec
-from worker.observing.cleaning import Cleaner
 from worker.runtimes.overlay import Overlay
 from worker.runtimes.runtime_facts import Runtime, specs_of
 
