@@ -66,9 +66,8 @@ def _failures(client: Client, job: int) -> list[str]:
                 if len(found) == MOST_FAILURES:
                     return [*found, "… the job's page has all of them"]
                 why = f"{case.failure_class}: {case.message}" if case.failure_class else case.message
-                found.append(
-                    output.line(f"{ORDER[outcome].upper()} {case.node_id} in {cell.name}: {why}")[:MOST_LETTERS]
-                )
+                told = f"{ORDER[outcome].upper()} {case.node_id} in {cell.name}: {why}"
+                found.append(output.line(told)[:MOST_LETTERS])
     return found
 
 
