@@ -36,11 +36,12 @@ OPTIONS = (
 
 
 class GitFailed(Exception):
-    """A git command failed. ``reason`` is git's own text."""
+    """A git command failed. ``reason`` is git's own text, ``status`` its exit status: ``None`` where it had none,
+    negative where a signal ended it."""
 
-    def __init__(self, arguments: tuple[str, ...], reason: str) -> None:
+    def __init__(self, arguments: tuple[str, ...], reason: str, status: int | None = None) -> None:
         super().__init__(f"git {' '.join(arguments)}: {reason}")
-        self.reason = reason
+        self.reason, self.status = reason, status
 
 
 def check_url(url: str) -> str:
@@ -131,7 +132,7 @@ def run(
     if process.returncode != 0:
         text = said.decode(errors="replace").strip()
         reason = (credential.redact(text) if credential else text)[:4000]
-        raise GitFailed(arguments, f"{reason}{next_step(reason, 'the repository')}")
+        raise GitFailed(arguments, f"{reason}{next_step(reason, 'the repository')}", process.returncode)
     return output
 
 
@@ -142,7 +143,7 @@ def _end(
     try:
         return process.communicate(stdin, timeout_s)
     except subprocess.TimeoutExpired as error:
-        raise GitFailed(arguments, f"no end after {timeout_s:g} s") from error
+        raise GitFailed(arguments, f"no end after {timeout_s:g} s (REPLAYBENCH_GIT_TIMEOUT_S)") from error
     finally:
         if process.poll() is None:
             process.kill()
