@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
@@ -20,10 +21,12 @@ from service.client.client import Client
 from service.client.errors import ProblemError
 from service.hooks import planner
 from service.models import Cell, Job
+from service.outgoing import retry
 from service.states import JobState
 from service.tokens import ensure
 from tests.support import embedded, forges, running_service
 from tests.support.forges import ZERO
+from tests.support.mirrors import spoil
 from tests.support.repository import CONFIG, GitRepository
 from tests.support.running_service import RunningService
 from tests.support.waiting import wait_for
@@ -312,6 +315,45 @@ def test_what_cannot_be_planned_ends_broken_with_the_reason(
     again = service.post(f"/hooks/deliveries/{told['id']}/redeliver")
     assert (again["state"], again["job"]) == ("again", job["id"])
     assert planned(service, job["id"])["state"] == "broken"
+
+
+def test_what_may_pass_ends_no_job(
+    service: RunningService, registered: GitRepository, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository that is away, and a full disk: the job says why it is not planned, and is when that is over."""
+    monkeypatch.setattr(retry, "FIRST_S", 0.05)
+    away = registered.path.with_name("away")
+    registered.path.rename(away)
+    jobs = [push(service, registered, f"refs/heads/release/{n}", ZERO, first)["job"] for n in (1, 2)]
+    for job in jobs:
+        said = wait_for(lambda: service.get(f"/jobs/{job}")["detail"], f"job {job} to say why")  # noqa: B023
+        assert "not planned yet" in said
+        assert "git cannot fetch" in said
+    assert {service.get(f"/jobs/{job}")["state"] for job in jobs} == {"planning"}
+    away.rename(registered.path)
+    assert [planned(service, job)["state"] for job in jobs] == ["waiting", "waiting"]
+    assert service.get(f"/jobs/{jobs[0]}")["detail"] is None
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(planner.planning, "plan", full)
+        job = push(service, registered, "refs/heads/main", ZERO, first)["job"]
+        said = wait_for(lambda: service.get(f"/jobs/{job}")["detail"], "the job to say why")
+        assert "disk is full" in said
+    assert planned(service, job)["state"] == "waiting"
+
+
+def test_a_mirror_that_lost_a_file_ends_no_job_as_if_the_tree_had_none(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """The job of the next push of a commit that the mirror has damaged is planned as ever."""
+    planned(service, push(service, registered, "refs/heads/release/1", ZERO, first)["job"])
+    (mirror,) = (service.settings.data_dir / "mirrors").glob("*.git")
+    spoil(mirror, f"{first}:replaybench.toml")
+    job = planned(service, push(service, registered, "refs/heads/release/2", ZERO, first)["job"])
+    assert (job["state"], suites(service, job["id"])) == ("waiting", ["unit"])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from service.errors import CommitUnreachable, ConfigurationMissing, MirrorFailed, ProbeRefused
 from service.jobs import planning
 from service.repositories.mirror import Mirror
+from tests.support.mirrors import pack, spoil
 from tests.support.repository import GitRepository
 
 FILE = "replaybench.toml"
@@ -27,32 +27,12 @@ def mirror(tmp_path: Path, repo: GitRepository) -> Mirror:
     return made
 
 
-def pack(mirror: Mirror) -> Path:
-    """The file with all of its objects, which may be written to now."""
-    (found,) = (mirror.path / "objects/pack").glob("*.pack")
-    found.chmod(0o600)
-    return found
-
-
-def spoil(mirror: Mirror, name: str) -> None:
-    """Zeroes in the middle of one object, as a loss of power leaves them."""
-    told = ("git", "--git-dir", str(mirror.path))
-    oid = subprocess.run([*told, "rev-parse", name], check=True, capture_output=True, text=True).stdout.strip()
-    lines = subprocess.run(
-        [*told, "verify-pack", "-v", str(pack(mirror))], check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-    size, start = next(line.split()[3:5] for line in lines if line.startswith(oid))
-    content = bytearray(pack(mirror).read_bytes())
-    content[int(start) + 4 : int(start) + int(size)] = bytes(int(size) - 4)
-    pack(mirror).write_bytes(content)
-
-
 DAMAGES: dict[str, Damage] = {
-    "a file": lambda it: spoil(it, f"main:{FILE}"),
-    "a tree": lambda it: spoil(it, "main^{tree}"),
-    "a commit": lambda it: spoil(it, "main"),
-    "a cut pack": lambda it: pack(it).write_bytes(pack(it).read_bytes()[:100]) and None,
-    "no pack": lambda it: pack(it).unlink(),
+    "a file": lambda it: spoil(it.path, f"main:{FILE}"),
+    "a tree": lambda it: spoil(it.path, "main^{tree}"),
+    "a commit": lambda it: spoil(it.path, "main"),
+    "a cut pack": lambda it: pack(it.path).write_bytes(pack(it.path).read_bytes()[:100]) and None,
+    "no pack": lambda it: pack(it.path).unlink(),
     "no objects": lambda it: shutil.rmtree(it.path / "objects"),
     "a configuration of zeroes": lambda it: (it.path / "config").write_bytes(bytes(200)) and None,
 }
@@ -142,7 +122,7 @@ def test_a_git_that_cannot_tell_is_told_as_that(mirror: Mirror, repo: GitReposit
 def test_a_damaged_mirror_whose_repository_is_away_stays(mirror: Mirror, repo: GitRepository) -> None:
     """What of it is sound is read still, and what is not mends when the repository is there again."""
     commit = repo.git("rev-parse", "main").strip()
-    spoil(mirror, f"main:{FILE}")
+    spoil(mirror.path, f"main:{FILE}")
     repo.path.rename(repo.path.with_name("away"))
     with pytest.raises(MirrorFailed, match="git cannot fetch"):
         planning.configuration(mirror, commit)
