@@ -11,7 +11,7 @@ import pytest
 from service.outgoing import retry
 from tests.support import forge_server, forges, running_service
 from tests.support.forge_server import TOKEN, FakeForge, Server
-from tests.support.repository import CONFIG, GitRepository
+from tests.support.repository import CONFIG, PYTHON, GitRepository
 from tests.support.running_service import RunningService
 from tests.support.waiting import wait_for
 
@@ -117,6 +117,17 @@ def test_a_forks_commit_says_that_it_waits_and_then_that_it_is_planned(
     service.post(f"/jobs/{job}/approve", {})
     wait_for(lambda: plans(forge)[-1] == ("success", "planned"), "the plan to be told")
     wait_for(lambda: "replaybench/unit" in {one["context"] for one in forge.taken}, "the suites to be told")
+
+
+def test_runtimes_that_a_trigger_names_are_no_part(
+    service: RunningService, repo: GitRepository, forge: FakeForge
+) -> None:
+    """The tree itself says what its pushes are tested with."""
+    config = CONFIG.replace(f'runtimes = ["{PYTHON}"]', 'runtimes = ["py3.11", "py3.12"]')
+    sha = repo.commit("triggers", replaybench_dot_toml=f'{config}[trigger.push]\nruntimes = ["py3.11"]\n')
+    push(service, repo, forge, sha)
+    wait_for(lambda: forge.taken, "the forge to be told")
+    assert {one["context"] for one in forge.taken} == {"replaybench/unit"}
 
 
 def test_a_fork_that_nobody_approves_is_cancelled(

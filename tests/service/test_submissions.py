@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from service import errors
+from service.models import Job
 from tests.support import repository, running_service
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import CONFIG, PYTHON, GitRepository
@@ -129,6 +130,22 @@ def test_two_refs_of_one_commit_are_one_tree(service: RunningService, registered
     )
     assert len(found["trees"]) == len(found["cells"]) == 2
     assert found["trees"][0]["digest"] != found["trees"][1]["digest"]
+
+
+def test_each_ref_is_kept_with_its_own_tree(service: RunningService, registered: GitRepository) -> None:
+    """Where two of three are one tree, the third one's stays its own."""
+    first = registered.git("rev-parse", "HEAD").strip()
+    registered.git("tag", "same")
+    registered.git("checkout", "--quiet", "-b", "topic")
+    other = registered.commit("other")
+    job = service.submit("demo", "main", "same", "topic")["id"]
+    with service.database.read() as session:
+        request = session.get_one(Job, job).request
+    assert request["trees"] == [
+        {"ref": "main", "tree": first[:7]},
+        {"ref": "same", "tree": first[:7]},
+        {"ref": "topic", "tree": other[:7]},
+    ]
 
 
 @pytest.mark.parametrize("content", [b"a\r\nb\r\n", b"\0\x01\xff" * 100], ids=["crlf", "binary"])
