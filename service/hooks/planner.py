@@ -28,6 +28,7 @@ from service.hooks.later import Later
 from service.jobs import changes, notices, planning
 from service.jobs import service as jobs
 from service.jobs.schemas import JobInput, TreeInput
+from service.matrix.trigger import TriggerEvent
 from service.models import Job, Repository, Trigger
 from service.pulse import PATIENCE_S, Pulse
 from service.repositories.mirror import Mirror
@@ -60,6 +61,8 @@ class Waiting:
     requested_by: str | None
     label: str | None
     reason: str | None
+    again: bool
+    """Whether the event had happened before, and its job was cancelled."""
 
 
 @dataclass(frozen=True)
@@ -175,17 +178,22 @@ class Planner:
         rivals = self._rivals(waiting)
         newer = next((rival.job for rival in rivals if overtook(rival.happened, waiting.happened, mirror)), None)
         if newer is not None:
-            self._end(waiting.job, JobState.CANCELLED, superseded_by(newer))
+            self._end(waiting.job, JobState.CANCELLED, superseded_by(newer), replaced=True)
+            return
+        if waiting.again and (left := left_behind(waiting.happened, mirror)):
+            self._end(waiting.job, JobState.CANCELLED, left, replaced=True)
             return
         self._supersede(waiting, rivals)
         with self._database.write() as session:
             store(session, waiting, body, plan)
 
-    def _end(self, job_id: int, state: JobState, detail: str) -> None:
+    def _end(self, job_id: int, state: JobState, detail: str, *, replaced: bool = False) -> None:
+        """Ends a job without cells. One that was ``replaced`` counts as cancelled by request: it may happen again."""
         with self._database.write() as session:
             job = locked(session, job_id)
             if job is not None:
                 job.state, job.detail, job.ended_at = state, cut(detail, LONGEST_DETAIL), now()
+                job.cancel_requested_at = job.ended_at if replaced else None
                 changes.touch(session, job_id, [])
                 notices.note_plan(session, job, JobState.PLANNING)
 
@@ -231,6 +239,23 @@ def overtook(earlier: Happened, later: Happened, mirror: Mirror) -> bool:
     return later.before is not None and earlier.commit != later.commit and mirror.contains(earlier.commit, later.commit)
 
 
+def left_behind(happened: Happened, mirror: Mirror) -> str | None:
+    """Why a push that is told again is no new one: its branch is elsewhere, so it was told late by another hook.
+
+    Raises:
+        MirrorFailed: the repository did not answer.
+    """
+    if happened.event is not TriggerEvent.PUSH:
+        return None
+    try:
+        head = mirror.resolve(f"refs/heads/{happened.ref}")
+    except CommitUnreachable:
+        return f"branch {happened.ref!r} is there no more"
+    return (
+        None if head == happened.commit else f"branch {happened.ref!r} is at {head[:12]} and no longer at this commit"
+    )
+
+
 def find(session: Session, later: Collection[int] = ()) -> list[Waiting]:
     """The jobs that wait for a plan, save those of ``later``, earliest first."""
     rows = session.execute(
@@ -253,6 +278,7 @@ def find(session: Session, later: Collection[int] = ()) -> list[Waiting]:
             job.requested_by,
             job.label,
             job.reason,
+            trigger.trigger != decode(Happened, trigger.happened).trigger,
         )
         for job, trigger, repository in rows
     ]

@@ -169,6 +169,80 @@ def test_an_event_has_one_job_however_often_it_is_told(
     ]
 
 
+@pytest.mark.parametrize("wait", [True, False], ids=["one by one", "all at once"])
+@pytest.mark.parametrize("event", ["push", "pull_request"])
+def test_what_goes_away_and_comes_back_is_tested(
+    service: RunningService, registered: GitRepository, first: str, event: str, wait: bool
+) -> None:
+    """To and fro and to again: the head is tested, also where what it replaces was not planned yet."""
+    there = registered.commit("there", a_dot_txt="a")
+    jobs: list[int] = []
+
+    def tell(before: str, after: str) -> Any:
+        if event == "push":
+            told = push(service, registered, "refs/heads/main", before, after)
+        else:
+            payload = forges.pull_request(str(registered.path), after, first, number=5, action="synchronize")
+            told = forges.post(service.url, "github", event, {**payload, "before": before}).json()
+        jobs.append(told["job"])
+        return planned(service, told["job"]) if wait else told
+
+    for before, after in ((first, there), (there, first), (first, there), (there, first)):
+        registered.git("reset", "--quiet", "--hard", after)
+        tell(before, after)
+    assert len(set(jobs)) == len(jobs)
+    registered.git("reset", "--quiet", "--hard", there)
+    tell(first, there)
+    assert planned(service, jobs[-1])["state"] == "waiting"
+    assert {planned(service, job)["state"] for job in jobs[:-1]} == {"cancelled"}
+    assert service.driver().must_claim().assignment.cell.commit == there
+
+
+def test_what_a_person_cancelled_comes_back_by_another_delivery_alone(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """A forge that sends the very delivery again is heard as before; one on a tree that starts nothing is no other."""
+    told = push(service, registered, "refs/heads/main", ZERO, first, delivery="d-1")
+    planned(service, told["job"])
+    service.post(f"/jobs/{told['job']}/cancel")
+    assert push(service, registered, "refs/heads/main", ZERO, first, delivery="d-1")["job"] == told["job"]
+    again = push(service, registered, "refs/heads/main", ZERO, first, delivery="d-2")
+    assert (again["state"], again["job"] == told["job"]) == ("started", False)
+    assert planned(service, again["job"])["state"] == "waiting"
+    assert push(service, registered, "refs/heads/main", ZERO, first)["job"] == again["job"]
+    nothing = push(service, registered, "refs/heads/topic", ZERO, first)["job"]
+    assert planned(service, nothing)["state"] == "cancelled"
+    assert push(service, registered, "refs/heads/topic", ZERO, first)["job"] == nothing
+
+
+def test_a_push_that_is_told_late_by_another_hook_replaces_nothing(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """The branch itself says that it has gone on."""
+    there = registered.commit("there", a_dot_txt="a")
+    planned(service, push(service, registered, "refs/heads/main", first, there)["job"])
+    registered.git("reset", "--quiet", "--hard", first)
+    head = planned(service, push(service, registered, "refs/heads/main", there, first)["job"])
+    late = planned(service, push(service, registered, "refs/heads/main", first, there)["job"])
+    assert (late["state"], "no longer at this commit" in late["detail"]) == ("cancelled", True)
+    assert service.get(f"/jobs/{head['id']}")["state"] == "waiting"
+
+
+def test_an_approval_holds_for_a_commit_that_comes_back(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """It is the commit that the person looked at."""
+    head = registered.commit("theirs")
+    payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
+    job = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    planned(service, job)
+    service.post(f"/jobs/{job}/approve", {})
+    planned(service, job)
+    service.post(f"/jobs/{job}/cancel")
+    again = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    assert planned(service, again)["cells"] == {"queued": 1}
+
+
 def test_whoever_does_not_prove_it_learns_nothing(
     service: RunningService, registered: GitRepository, first: str
 ) -> None:
