@@ -11,6 +11,7 @@ from pathlib import Path
 
 from service.errors import RefRefused, UrlRefused
 from worker.gitaccess.access import AccessFailed, Credential, lent, next_step
+from worker.gitaccess.address import AddressRefused, check
 
 URL = re.compile(
     r"(https?|ssh|git|file)://[^-\s\0][^\s\0]*|[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9.][A-Za-z0-9.-]*:[^\s\0]+|/[^\0\n]*"
@@ -49,7 +50,8 @@ def check_url(url: str) -> str:
 
     Raises:
         UrlRefused: it is an ``ext::`` or other helper's URL, could be read as an option, or holds a password, which
-            every reader of this service would see (as a user of https is a token, often enough).
+            every reader of this service would see (as a user of https is a token, often enough); or workers, which
+            look closer at hosts and ports, would not fetch it.
     """
     if PASSWORD.match(url):
         raise UrlRefused(
@@ -60,6 +62,13 @@ def check_url(url: str) -> str:
         raise UrlRefused(
             f"url {url!r} is refused; give https://, ssh://, git://, file://, user@host:path or an absolute path"
         )
+    try:
+        check(url)
+    except AddressRefused as error:
+        raise UrlRefused(
+            f"url is refused, since no worker would fetch it: {error}; a host has letters a to z, digits, '-', '_' and "
+            "'.' (give another one in its xn-- form), and a port is 1 to 65535"
+        ) from error
     return url
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tests.support import repository, running_service
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import CONFIG, PYTHON, GitRepository
 from tests.support.running_service import RunningService
+from worker.gitaccess.address import AddressRefused, check
 
 __all__ = ["database_url"]
 
@@ -283,6 +285,35 @@ def test_a_url_that_git_would_run_a_program_for_is_refused(shared: RunningServic
     answer = shared.http.post("/api/v1/repositories", json={"name": "demo", "url": url})
     assert answer.status_code == 422, answer.text
     assert answer.json()["code"] in ("url-refused", "invalid-request")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://münchen.example/x.git", "https://host:99999/x.git", "https://host:0/x.git", "ssh://git@host:x/y",
+     "https://ho*st/x", "https://host?x", "git://host\\@other/x", "file://host/x", "user@host::x", "u@[::1/x"],
+)  # fmt: skip
+def test_a_url_that_no_worker_would_fetch_is_refused(shared: RunningService, url: str) -> None:
+    """At registration, and not by the first job's cells."""
+    with pytest.raises(AddressRefused):
+        check(url)
+    answer = shared.http.post("/api/v1/repositories", json={"name": "odd", "url": url})
+    assert (answer.status_code, answer.json()["code"]) == (422, "url-refused")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://xn--mnchen-3ya.example:8443/x.git",
+        "ssh://git@[::1]:2222/x",
+        "git@host:x/y.git",
+        "file:///srv/ä",
+        "/x y",
+    ],
+)
+def test_a_url_that_workers_fetch_is_taken(shared: RunningService, url: str) -> None:
+    """Internationalized hosts in their ASCII form, IPv6, and any local path."""
+    check(url)
+    shared.post("/repositories", {"name": f"taken-{hashlib.sha256(url.encode()).hexdigest()[:8]}", "url": url}, 201)
 
 
 def test_a_name_stands_for_one_url(service: RunningService, registered: GitRepository) -> None:
