@@ -156,4 +156,8 @@ def _end(
     finally:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+        # Nothing more is read: a program that git started, and that outlives it, may hold the other ends open.
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.wait()

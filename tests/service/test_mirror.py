@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 
 from service.errors import CommitUnreachable, ConfigurationMissing, MirrorFailed, ProbeRefused
 from service.jobs import planning
+from service.repositories import git
 from service.repositories.mirror import Mirror
 from tests.support.mirrors import pack, spoil
 from tests.support.repository import GitRepository
@@ -148,3 +152,23 @@ def test_what_is_not_there_is_told_without_a_fetch(mirror: Mirror, repo: GitRepo
             mirror.tree(without, patch)
     assert not mirror.contains(without, missing)
     assert not mirror.contains(without, "1" * 40)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_git_that_is_out_of_time_leaves_nothing_open(ended: bool) -> None:
+    """Neither a process nor a pipe, also where it ended just when its time was over, or left a child with its pipes."""
+    line = "sleep 600 >&2 & echo $!" + ("" if ended else "; exec sleep 600")
+    process = subprocess.Popen(
+        ["sh", "-c", line], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    try:
+        if ended:
+            process.wait()
+        with pytest.raises(git.GitFailed, match="no end after"):
+            git._end(process, (), b"", -1.0)
+        assert process.returncode == (0 if ended else -signal.SIGKILL)
+        assert all(pipe is not None and pipe.closed for pipe in (process.stdin, process.stdout, process.stderr))
+    finally:
+        os.kill(child, signal.SIGKILL)
