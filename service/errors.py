@@ -107,9 +107,9 @@ class CredentialRefused(ServiceError):
 
 
 class MirrorFailed(ServiceError):
-    """The repository could not be fetched."""
+    """The repository could not be fetched, or the service's mirror of it not read. Another try may do better."""
 
-    status, code, title = 502, "mirror-failed", "The repository could not be fetched"
+    status, code, title = 502, "mirror-failed", "The repository could not be fetched or read"
 
 
 class RefRefused(ServiceError):

@@ -77,6 +77,7 @@ class Settings(BaseSettings):
     hook_body_cap_bytes: Annotated[int, Field(ge=1)] = 25 * 2**20
     schedule_s: Annotated[float, Field(gt=0)] = 30.0
     git_timeout_s: Annotated[float, Field(gt=0)] = 300.0
+    plan_give_up_s: Annotated[float, Field(gt=0)] = 3600.0
     public_url: Annotated[str, Field(pattern=r"^$|^https?://[!-~]+$")] = ""
     private_targets: Annotated[str, AfterValidator(_targets)] = ""
     credential_env: Annotated[str, Field(pattern=r"^$|^[A-Za-z_]\w*@[\w.:-]+(,[A-Za-z_]\w*@[\w.:-]+)*$")] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import structlog
@@ -14,11 +14,21 @@ from sqlalchemy.orm import Session
 
 from service.clock import now
 from service.database import Database
-from service.errors import ConfigurationMissing, JobEnded, ServiceError
+from service.errors import (
+    NO_ROOM,
+    CommitUnreachable,
+    ConfigurationMissing,
+    JobEnded,
+    MirrorFailed,
+    RefRefused,
+    ServiceError,
+)
 from service.hooks.events import Happened, cut
+from service.hooks.later import Later
 from service.jobs import changes, notices, planning
 from service.jobs import service as jobs
 from service.jobs.schemas import JobInput, TreeInput
+from service.matrix.trigger import TriggerEvent
 from service.models import Job, Repository, Trigger
 from service.pulse import PATIENCE_S, Pulse
 from service.repositories.mirror import Mirror
@@ -30,9 +40,10 @@ log = structlog.get_logger()
 
 AT_ONCE = 100
 STOP_S = 10.0
-GIT_CALLS = 4
+GIT_CALLS = 6
 """Calls of git in one turn that may each take as long as a setting lets them, before somebody looks."""
 LONGEST_DETAIL = 4000
+NOT_YET = "not planned yet, and tried again: {}"
 APPROVAL = "it comes from a fork and waits for an approval by a person who may submit: `replaybench approve {}`"
 
 
@@ -50,6 +61,8 @@ class Waiting:
     requested_by: str | None
     label: str | None
     reason: str | None
+    again: bool
+    """Whether the event had happened before, and its job was cancelled."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,7 @@ class Planner:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database, self._settings = database, settings
+        self._later = Later(settings.plan_give_up_s)
         self._wake, self._stopped = threading.Event(), False
         self._thread = threading.Thread(target=self._run, name="planner", daemon=True)
         patience = settings.sweep_s + GIT_CALLS * settings.git_timeout_s + PATIENCE_S
@@ -99,31 +113,60 @@ class Planner:
             self._wake.clear()
 
     def once(self) -> None:
-        """Plans what waits, in the order of its arrival."""
+        """Plans what waits, in the order of its arrival.
+
+        Where a repository does not answer, it is not asked again in the same turn for its other jobs, since
+        each call may take as long as git is let.
+        """
+        moment = now()
         with self._database.read() as session:
-            waiting = find(session)
-        for one in waiting:
+            waiting = find(session, self._later.not_due(moment))
+        self._later.keep({one.job for one in waiting}, moment)
+        away: dict[int, str] = {}
+        for one in sorted(waiting, key=lambda one: self._later.failed_itself(one.job)):
             if self._stopped:
                 return
             self._pulse.beat()
+            known = away.get(one.repository_id)
             try:
-                self._settle(one)
+                reason = known or self._settle(one)
+                if reason is not None:
+                    away[one.repository_id] = reason
+                    self._defer(one.job, reason, itself=known is None)
             except DatabaseError as error:  # it is tried again; meanwhile those behind it have their turn
                 log.warning("planner-failed", job=one.job, error=str(error))
 
-    def _settle(self, waiting: Waiting) -> None:
-        """Plans a job, or ends it with the reason why there is no plan."""
+    def _settle(self, waiting: Waiting) -> str | None:
+        """Plans a job, or ends it with the reason why there is no plan. A text where that may pass."""
         try:
             self._plan(waiting)
         except ConfigurationMissing as error:
             self._end(waiting.job, JobState.CANCELLED, error.detail)
+        except MirrorFailed as error:
+            return error.detail
         except ServiceError as error:
             self._end(waiting.job, JobState.BROKEN, error.detail)
         except DatabaseError:
             raise
-        except Exception:  # a fault of ours: without an end, the job would be tried for ever
+        except Exception as error:  # a fault of ours: without an end, the job would be tried for ever
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                return f"the service's disk is full: {error}"
             log.exception("planning-failed", job=waiting.job)
             self._end(waiting.job, JobState.BROKEN, "the service has a fault here; its log has the traceback")
+        return None
+
+    def _defer(self, job_id: int, reason: str, *, itself: bool) -> None:
+        given_up = self._later.failed(job_id, reason, now(), itself=itself)
+        if given_up is not None:
+            self._end(job_id, JobState.BROKEN, given_up.reason)
+            return
+        log.warning("planning-deferred", job=job_id, reason=reason)
+        detail = cut(NOT_YET.format(reason), LONGEST_DETAIL)
+        with self._database.write() as session:
+            job = locked(session, job_id)
+            if job is not None and job.detail != detail:
+                job.detail = detail
+                changes.touch(session, job_id, [])
 
     def _plan(self, waiting: Waiting) -> None:
         mirror = planning.mirror_of(self._database, self._settings, waiting.repository_id, waiting.url)
@@ -135,17 +178,22 @@ class Planner:
         rivals = self._rivals(waiting)
         newer = next((rival.job for rival in rivals if overtook(rival.happened, waiting.happened, mirror)), None)
         if newer is not None:
-            self._end(waiting.job, JobState.CANCELLED, superseded_by(newer))
+            self._end(waiting.job, JobState.CANCELLED, superseded_by(newer), replaced=True)
+            return
+        if waiting.again and (left := left_behind(waiting.happened, mirror)):
+            self._end(waiting.job, JobState.CANCELLED, left, replaced=True)
             return
         self._supersede(waiting, rivals)
         with self._database.write() as session:
             store(session, waiting, body, plan)
 
-    def _end(self, job_id: int, state: JobState, detail: str) -> None:
+    def _end(self, job_id: int, state: JobState, detail: str, *, replaced: bool = False) -> None:
+        """Ends a job without cells. One that was ``replaced`` counts as cancelled by request: it may happen again."""
         with self._database.write() as session:
             job = locked(session, job_id)
             if job is not None:
                 job.state, job.detail, job.ended_at = state, cut(detail, LONGEST_DETAIL), now()
+                job.cancel_requested_at = job.ended_at if replaced else None
                 changes.touch(session, job_id, [])
                 notices.note_plan(session, job, JobState.PLANNING)
 
@@ -191,13 +239,30 @@ def overtook(earlier: Happened, later: Happened, mirror: Mirror) -> bool:
     return later.before is not None and earlier.commit != later.commit and mirror.contains(earlier.commit, later.commit)
 
 
-def find(session: Session) -> list[Waiting]:
-    """The jobs that wait for a plan, earliest first."""
+def left_behind(happened: Happened, mirror: Mirror) -> str | None:
+    """Why a push that is told again is no new one: its branch is elsewhere, so it was told late by another hook.
+
+    Raises:
+        MirrorFailed: the repository did not answer.
+    """
+    if happened.event is not TriggerEvent.PUSH:
+        return None
+    try:
+        head = mirror.resolve(f"refs/heads/{happened.ref}")
+    except CommitUnreachable:
+        return f"branch {happened.ref!r} is there no more"
+    return (
+        None if head == happened.commit else f"branch {happened.ref!r} is at {head[:12]} and no longer at this commit"
+    )
+
+
+def find(session: Session, later: Collection[int] = ()) -> list[Waiting]:
+    """The jobs that wait for a plan, save those of ``later``, earliest first."""
     rows = session.execute(
         select(Job, Trigger, Repository)
         .join(Trigger, Trigger.job_id == Job.id)
         .join(Repository, Repository.id == Job.repository_id)
-        .where(Job.state == JobState.PLANNING)
+        .where(Job.state == JobState.PLANNING, Job.id.not_in(later))
         .order_by(Job.id)
         .limit(AT_ONCE)
     ).all()
@@ -213,6 +278,7 @@ def find(session: Session) -> list[Waiting]:
             job.requested_by,
             job.label,
             job.reason,
+            trigger.trigger != decode(Happened, trigger.happened).trigger,
         )
         for job, trigger, repository in rows
     ]
@@ -247,7 +313,7 @@ def _changed(mirror: Mirror, commit: str, happened: Happened) -> frozenset[str] 
         return None
     try:
         base = mirror.resolve(happened.base)
-    except ServiceError:  # pushed away: then nobody can say what changed
+    except (CommitUnreachable, RefRefused):  # pushed away: then nobody can say what changed
         return None
     return mirror.changed(base, commit, since_fork=happened.since_fork)
 

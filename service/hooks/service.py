@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -23,6 +23,9 @@ from worker.encoding import decode, encode
 
 VALID_SECRETS = 2
 """A repository's newest secrets that count: the new one, and the old one until the forge knows the new."""
+
+TIMES = "^"
+"""Between an event and how often it has happened. No branch, tag or schedule has it in its name."""
 
 NOBODY = "no repository signs with this, but the time for the comparison is spent all the same"
 
@@ -120,7 +123,14 @@ def take(
 
 
 def start(session: Session, repository_id: int, happened: Happened, source: str) -> tuple[int, bool]:
-    """The job of an event, to be planned, and whether it is new: an event has one job, however often it is told."""
+    """The job of an event, to be planned, and whether it is new: an event has one job, however often it is told.
+
+    A branch that went to a commit, away and there again tells the very event of the first time. So one whose job was
+    cancelled meanwhile, or is about to be, has happened again.
+    """
+    known = _told(session, repository_id, happened)
+    if known and not _undone(session, known[0]):
+        return known[0].job_id, False
     job = Job(
         repository_id=repository_id,
         state=JobState.PLANNING,
@@ -131,29 +141,57 @@ def start(session: Session, repository_id: int, happened: Happened, source: str)
         request={},
         created_at=now(),
     )
+    trigger = Trigger(
+        repository_id=repository_id,
+        commit=happened.commit,
+        trigger=f"{happened.trigger}{TIMES}{len(known) + 1}" if known else happened.trigger,
+        line=happened.line,
+        happened=encode(happened),
+        needs_approval=happened.from_fork,
+    )
+    if known:  # a person looked at this very commit
+        trigger.approved_at, trigger.approved_by = known[0].approved_at, known[0].approved_by
     try:
         with session.begin_nested():
             session.add(job)
             session.flush()
-            session.add(
-                Trigger(
-                    repository_id=repository_id,
-                    commit=happened.commit,
-                    trigger=happened.trigger,
-                    line=happened.line,
-                    job_id=job.id,
-                    happened=encode(happened),
-                    needs_approval=happened.from_fork,
-                )
-            )
-    except IntegrityError:
-        known = select(Trigger.job_id).where(
+            trigger.job_id = job.id
+            session.add(trigger)
+    except IntegrityError:  # another delivery was first at this moment
+        return _told(session, repository_id, happened)[0].job_id, False
+    return job.id, True
+
+
+def _told(session: Session, repository_id: int, happened: Happened) -> Sequence[Trigger]:
+    """The times that an event happened, the latest first."""
+    return session.scalars(
+        select(Trigger)
+        .where(
             Trigger.repository_id == repository_id,
             Trigger.commit == happened.commit,
-            Trigger.trigger == happened.trigger,
+            or_(
+                Trigger.trigger == happened.trigger,
+                Trigger.trigger.startswith(f"{happened.trigger}{TIMES}", autoescape=True),
+            ),
         )
-        return session.scalars(known).one(), False
-    return job.id, True
+        .order_by(Trigger.id.desc())
+    ).all()
+
+
+def _undone(session: Session, trigger: Trigger) -> bool:
+    """Whether what an event started comes to no result: cancelled, or behind in its line and thereby cancelled soon.
+
+    A job that ended for the tree's own reasons would do so again.
+    """
+    job = session.get_one(Job, trigger.job_id)
+    if job.cancel_requested_at is not None:
+        return job.state is JobState.CANCELLED or not job.state.ended
+    if job.state.ended or trigger.line is None:
+        return False
+    newer = select(Trigger.id).where(
+        Trigger.repository_id == trigger.repository_id, Trigger.line == trigger.line, Trigger.id > trigger.id
+    )
+    return session.scalar(newer.limit(1)) is not None
 
 
 def _again(session: Session, row: Delivery, heard: Again) -> None:

@@ -35,11 +35,15 @@ class PinnedTree:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a submission becomes."""
+    """What a submission becomes. ``given`` are the trees as they were named, of which equal ones are one of ``trees``.
+    ``left_out`` are the runtimes that a tree declares for a suite of the job and that the submission does without.
+    """
 
     repository: str
+    given: tuple[PinnedTree, ...]
     trees: tuple[PinnedTree, ...]
     cells: tuple[expand.PlannedCell, ...]
+    left_out: tuple[str, ...] = ()
 
     def output(self) -> PlanOutput:
         """The plan as a dry run shows it."""
@@ -121,7 +125,8 @@ def plan(body: JobInput, mirror: Mirror, settings: Settings, failed: Failed | No
             f"{len(cells) * body.repeat} cells, and a job may have {settings.cell_cap}; name fewer trees, runtimes or "
             "suites, or repeat less"
         )
-    return Plan(body.repository, trees, tuple(selection.repeated(cells, body.repeat)))
+    left_out = expand.left_out([tree.config for tree in trees], cells, runtimes)
+    return Plan(body.repository, tuple(pinned), trees, tuple(selection.repeated(cells, body.repeat)), left_out)
 
 
 def configuration(mirror: Mirror, commit: str) -> config.TreeConfig:

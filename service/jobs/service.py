@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
@@ -38,12 +38,14 @@ def create(session: Session, repository_id: int, body: JobInput, plan: Plan) -> 
     )
     session.add(job)
     session.flush()
-    fill(session, job, body, plan)
+    fill(session, job, body, plan, left_out=plan.left_out)
     return job
 
 
-def fill(session: Session, job: Job, body: JobInput, plan: Plan) -> None:
-    """Gives a job the cells of its plan, queued."""
+def fill(session: Session, job: Job, body: JobInput, plan: Plan, left_out: Sequence[str] = ()) -> None:
+    """Gives a job the cells of its plan, queued. ``left_out`` are runtimes that its submitter did without: where the
+    tree's own ``[trigger]`` names the runtimes, they are all that it asks for.
+    """
     moment = now()
     trees = [
         tree_of(session, job.repository_id, tree.commit, tree.digest, tree.probe, tree.probe_digest)
@@ -51,8 +53,9 @@ def fill(session: Session, job: Job, body: JobInput, plan: Plan) -> None:
     ]
     request = body.model_dump(mode="json", exclude={"trees", "dry_run"})
     request["trees"] = [
-        {"ref": given.ref, "tree": tree.name} for given, tree in zip(body.trees, plan.trees, strict=False)
+        {"ref": given.ref, "tree": tree.name} for given, tree in zip(body.trees, plan.given, strict=True)
     ]
+    request["runtimes_left_out"] = list(left_out)
     job.request, job.state, job.planned, job.detail = request, JobState.WAITING, True, None
     for position, cell in enumerate(plan.cells):
         declared = plan.trees[cell.tree].config

@@ -97,6 +97,17 @@ def expand(
     return left
 
 
+def left_out(
+    configs: Sequence[TreeConfig], cells: Sequence[PlannedCell], named: Sequence[RuntimeSpec] | None
+) -> tuple[str, ...]:
+    """The runtimes that trees declare for the suites of their cells and that are not among those ``named``."""
+    if named is None:
+        return ()
+    of_suites = dict.fromkeys((cell.tree, cell.suite.name) for cell in cells)
+    declared = [_own_runtimes(configs[tree], configs[tree].suites[suite]) for tree, suite in of_suites]
+    return tuple(dict.fromkeys(runtime.id for own in declared for runtime in own if runtime not in named))
+
+
 def _suite(tree: PlannedTree, name: str) -> SuiteSpec:
     try:
         return tree.config.suites[name]

@@ -26,7 +26,8 @@ class HookSecret(Base):
 
 
 class Trigger(Base):
-    """What started a job by itself. One event on one commit is there once, however often it is told.
+    """What started a job by itself. One event on one commit is there once, however often it is told; one that happened
+    again after its job was cancelled is ``trigger`` with ``^2`` and so on.
 
     ``line`` names what later events replace; ``happened`` is the event as it was read; ``needs_approval`` holds until a
     person approved (``approved_at``).

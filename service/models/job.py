@@ -45,8 +45,8 @@ class Job(Base):
 
 class Cell(Base):
     """One tree x runtime x suite of a job. ``suite_spec``, ``install`` and ``failure_rules`` are the tree's own
-    declarations, as they stood at the commit when the job was planned. ``counts`` are those of the shown attempt.
-    ``reserved_worker_id`` is who keeps devices free for it, while it waits for several.
+    declarations, as they stood at the commit when the job was planned. ``reserved_worker_id`` is who keeps devices free
+    for it, while it waits for several.
     """
 
     __tablename__ = "cells"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from service.errors import RefRefused, UrlRefused
 from worker.gitaccess.access import AccessFailed, Credential, lent, next_step
+from worker.gitaccess.address import AddressRefused, check
 
 URL = re.compile(
     r"(https?|ssh|git|file)://[^-\s\0][^\s\0]*|[A-Za-z0-9_.][A-Za-z0-9_.-]*@[A-Za-z0-9.][A-Za-z0-9.-]*:[^\s\0]+|/[^\0\n]*"
@@ -36,11 +37,12 @@ OPTIONS = (
 
 
 class GitFailed(Exception):
-    """A git command failed. ``reason`` is git's own text."""
+    """A git command failed. ``reason`` is git's own text, ``status`` its exit status: ``None`` where it had none,
+    negative where a signal ended it."""
 
-    def __init__(self, arguments: tuple[str, ...], reason: str) -> None:
+    def __init__(self, arguments: tuple[str, ...], reason: str, status: int | None = None) -> None:
         super().__init__(f"git {' '.join(arguments)}: {reason}")
-        self.reason = reason
+        self.reason, self.status = reason, status
 
 
 def check_url(url: str) -> str:
@@ -48,7 +50,8 @@ def check_url(url: str) -> str:
 
     Raises:
         UrlRefused: it is an ``ext::`` or other helper's URL, could be read as an option, or holds a password, which
-            every reader of this service would see (as a user of https is a token, often enough).
+            every reader of this service would see (as a user of https is a token, often enough); or workers, which
+            look closer at hosts and ports, would not fetch it.
     """
     if PASSWORD.match(url):
         raise UrlRefused(
@@ -59,6 +62,13 @@ def check_url(url: str) -> str:
         raise UrlRefused(
             f"url {url!r} is refused; give https://, ssh://, git://, file://, user@host:path or an absolute path"
         )
+    try:
+        check(url)
+    except AddressRefused as error:
+        raise UrlRefused(
+            f"url is refused, since no worker would fetch it: {error}; a host has letters a to z, digits, '-', '_' and "
+            "'.' (give another one in its xn-- form), and a port is 1 to 65535"
+        ) from error
     return url
 
 
@@ -131,7 +141,7 @@ def run(
     if process.returncode != 0:
         text = said.decode(errors="replace").strip()
         reason = (credential.redact(text) if credential else text)[:4000]
-        raise GitFailed(arguments, f"{reason}{next_step(reason, 'the repository')}")
+        raise GitFailed(arguments, f"{reason}{next_step(reason, 'the repository')}", process.returncode)
     return output
 
 
@@ -142,8 +152,12 @@ def _end(
     try:
         return process.communicate(stdin, timeout_s)
     except subprocess.TimeoutExpired as error:
-        raise GitFailed(arguments, f"no end after {timeout_s:g} s") from error
+        raise GitFailed(arguments, f"no end after {timeout_s:g} s (REPLAYBENCH_GIT_TIMEOUT_S)") from error
     finally:
         if process.poll() is None:
             process.kill()
-            process.communicate()
+        # Nothing more is read: a program that git started, and that outlives it, may hold the other ends open.
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.wait()

@@ -6,14 +6,17 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import structlog
 from filelock import FileLock
 
 from service.errors import CommitUnreachable, MirrorFailed, ProbeRefused
-from service.repositories import git
+from service.repositories import damage, git
 from worker.gitaccess.access import Credential
+
+log = structlog.get_logger()
 
 MOST_CHANGED_BYTES = 256 * 1024
 """Of the names of what changed. All are held against every pattern of a tree, which is anybody's."""
@@ -22,12 +25,33 @@ LEFT_BY_A_KILL = ("*.lock", "refs/**/*.lock", "objects/**/*.lock", "objects/pack
 
 NAMESPACES = ("refs/heads/", "refs/tags/", "refs/pull/", "refs/merge-requests/")
 
+Answer = Callable[[git.GitFailed], bool]
+"""Whether a failure of git is what was asked for, and no fault."""
+
+
+def no_answer(_: git.GitFailed) -> bool:
+    """Of a command that fails for faults alone."""
+    return False
+
+
+def says_no(error: git.GitFailed) -> bool:
+    """Of a command that says no by its status, and says it too where it could not read what it has."""
+    return error.status == 1 and not damage.of_words(error)
+
+
+def refuses_probe(error: git.GitFailed) -> bool:
+    """Of ``git apply``, which has one status for a patch that does not fit and a file that it cannot read."""
+    return damage.ended(error) and damage.PASSES.search(error.reason) is None and not damage.of_words(error)
+
 
 @dataclass(frozen=True)
 class Mirror:
     """The mirror of one repository, made on first use. ``home`` holds all mirrors and git's configuration.
 
     ``credential`` looks up what opens a private one; it is asked for each time that git speaks with the repository.
+    Whatever is asked of a commit raises ``MirrorFailed`` where git cannot tell: "there is none" is told only where git
+    says so. A mirror that turns out to be damaged is fetched anew, once, and asked again. ``draft`` marks the one that
+    is fetched for that.
     """
 
     home: Path
@@ -35,11 +59,17 @@ class Mirror:
     url: str
     timeout_s: float
     credential: Callable[[], Credential | None] = lambda: None
+    draft: bool = False
 
     @property
     def path(self) -> Path:
         """The bare repository."""
-        return self.home / f"{self.repository_id}.git"
+        return self.home / f"{self.repository_id}{'.new' if self.draft else ''}.git"
+
+    @property
+    def remains(self) -> tuple[Path, Path, Path]:
+        """All that may lie there of it: the mirror, and what a kill left of one that took a damaged one's place."""
+        return self.path, replace(self, draft=True).path, self.path.with_suffix(".old")
 
     def resolve(self, ref: str) -> str:
         """The SHA of a commit, branch or tag, as the repository has it now.
@@ -63,22 +93,30 @@ class Mirror:
         raise CommitUnreachable(f"{ref!r} is no commit, branch or tag that {self.url} offers; push it, or name another")
 
     def read(self, commit: str, file: str) -> bytes | None:
-        """A file of a commit, or ``None`` where it has none."""
-        try:
-            return self._git("cat-file", "blob", f"{commit}:{file}")
-        except git.GitFailed:
-            return None
+        """A file of a commit, or ``None`` where it has none.
+
+        Raises:
+            MirrorFailed: git cannot tell.
+        """
+        blob = self._blob(commit, file)
+        return None if blob is None else self._sound("cat-file", "blob", blob, commits=(commit,))
 
     def size(self, commit: str, file: str) -> int | None:
-        """How many bytes a file of a commit has, or ``None`` where there is none."""
-        try:
-            return int(self._git("cat-file", "-s", f"{commit}:{file}"))
-        except git.GitFailed:
-            return None
+        """How many bytes a file of a commit has, or ``None`` where there is none.
+
+        Raises:
+            MirrorFailed: git cannot tell.
+        """
+        blob = self._blob(commit, file)
+        return None if blob is None else int(self._sound("cat-file", "-s", blob, commits=(commit,)))
 
     def files(self, commit: str) -> list[str]:
-        """The paths of a commit's files."""
-        listed = self._git("ls-tree", "-r", "-z", "--name-only", commit)
+        """The paths of a commit's files.
+
+        Raises:
+            MirrorFailed: git cannot tell.
+        """
+        listed = self._sound("ls-tree", "-r", "-z", "--name-only", commit, commits=(commit,))
         return [name for name in listed.decode(errors="replace").split("\0") if name]
 
     def tree(self, commit: str, probe: bytes | None = None) -> str:
@@ -86,9 +124,11 @@ class Mirror:
 
         Raises:
             ProbeRefused: the probe does not apply; the text is git's own reason.
+            MirrorFailed: git cannot tell.
         """
+        of = (commit,)
         if probe is None:
-            return self._git("rev-parse", "--verify", f"{commit}^{{tree}}").decode().strip()
+            return self._sound("rev-parse", "--verify", f"{commit}^{{tree}}", commits=of).decode().strip()
         with tempfile.TemporaryDirectory(dir=self.home) as folder:
             objects = Path(folder) / "objects"
             objects.mkdir()
@@ -97,12 +137,13 @@ class Mirror:
                 "GIT_OBJECT_DIRECTORY": str(objects),
                 "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.path / "objects"),
             }
-            self._git("read-tree", commit, extra=scratch)
+            self._sound("read-tree", commit, extra=scratch, commits=of)
+            apply = ("apply", "--cached", "--binary", "--whitespace=nowarn", "-")
             try:
-                self._git("apply", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=probe, extra=scratch)
+                self._sound(*apply, stdin=probe, extra=scratch, commits=of, answer=refuses_probe)
             except git.GitFailed as error:
                 raise ProbeRefused(f"the probe does not apply to {commit[:12]}: {error.reason}") from error
-            return self._git("write-tree", extra=scratch).decode().strip()
+            return self._sound("write-tree", extra=scratch, commits=of).decode().strip()
 
     def changed(self, base: str, commit: str, *, since_fork: bool) -> frozenset[str] | None:
         """The paths that differ between two commits, or ``None`` where that cannot be told, or is too much to tell.
@@ -120,9 +161,15 @@ class Mirror:
         return frozenset(names.decode(errors="replace").split("\0")) - {""}
 
     def contains(self, commit: str, other: str) -> bool:
-        """Whether a commit has another in its history, or is it. One that is not in the mirror is in nobody's."""
+        """Whether a commit has another in its history, or is it. One that is not in the mirror is in nobody's.
+
+        Raises:
+            MirrorFailed: git cannot tell.
+        """
+        if self._commit(commit) is None or self._commit(other) is None:
+            return False
         try:
-            self._git("merge-base", "--is-ancestor", other, commit)
+            self._sound("merge-base", "--is-ancestor", other, commit, commits=(commit, other), answer=says_no)
         except git.GitFailed:
             return False
         return True
@@ -135,19 +182,33 @@ class Mirror:
         """
         self._make()
         try:
-            told = self._ask("ls-remote", "--quiet", "--", self.url, "HEAD").decode().split()
+            told = self._ask_for_head()
         except git.GitFailed as error:
             raise MirrorFailed(f"git cannot read {self.url}: {error.reason}") from error
         if not told:
             raise MirrorFailed(f"{self.url} has no commit on its default branch; push one")
         return told[0]
 
+    def _ask_for_head(self) -> list[str]:
+        words = ("ls-remote", "--quiet", "--", self.url, "HEAD")
+        try:
+            return self._ask(*words).decode().split()
+        except git.GitFailed as error:  # of a damaged mirror git reads not even the configuration
+            if not damage.of_words(error):
+                raise
+            with self._locked():
+                self._renew(error)
+            return self._ask(*words).decode().split()
+
     def _make(self) -> None:
         if (self.path / "HEAD").exists():
             return
         with self._locked():
             git.prepare(self.home)
-            git.run(self.home, "init", "--quiet", "--bare", "--", str(self.path), timeout_s=self.timeout_s)
+            try:
+                git.run(self.home, "init", "--quiet", "--bare", "--", str(self.path), timeout_s=self.timeout_s)
+            except git.GitFailed as error:
+                raise self._failed(error) from error
 
     def _fetch_refs(self) -> None:
         specs = [f"+{space}*:{space}*" for space in ("refs/heads/", "refs/tags/")]
@@ -155,7 +216,9 @@ class Mirror:
             try:
                 self._ask("fetch", "--quiet", "--prune", "--no-write-fetch-head", "--", self.url, *specs)
             except git.GitFailed as error:
-                raise MirrorFailed(f"git cannot fetch {self.url}: {error.reason}") from error
+                if self.draft or not damage.of_words(error):
+                    raise MirrorFailed(f"git cannot fetch {self.url}: {error.reason}") from error
+                self._renew(error)
 
     def _fetch_sha(self, sha: str) -> bool:
         """Some servers hand out a bare SHA that no branch holds; those that don't are asked for every ref they have."""
@@ -163,18 +226,93 @@ class Mirror:
             with self._locked():
                 try:
                     self._ask("fetch", "--quiet", "--no-write-fetch-head", "--", self.url, wanted)
-                except git.GitFailed:
-                    continue
+                except git.GitFailed as error:
+                    if damage.ended(error):
+                        continue
+                    raise MirrorFailed(f"git cannot fetch {self.url}: {error.reason}") from error
             if self._commit(sha):
                 return True
         return False
 
     def _commit(self, name: str) -> str | None:
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         try:
-            found = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+            return self._sound(*words, answer=says_no).decode().strip()
         except git.GitFailed:
             return None
-        return found.decode().strip()
+
+    def _blob(self, commit: str, file: str) -> str | None:
+        """The object of a commit's file. A folder is none, and neither is a submodule."""
+        listed = self._sound("ls-tree", "-z", commit, "--", file, commits=(commit,)).decode(errors="replace")
+        found = [entry.partition("\t") for entry in listed.split("\0") if entry]
+        kinds = [about.split() for about, _, name in found if name == file]
+        return kinds[0][2] if kinds and kinds[0][1] == "blob" else None
+
+    def _sound(
+        self,
+        *arguments: str,
+        commits: tuple[str, ...] = (),
+        answer: Answer = no_answer,
+        stdin: bytes | None = None,
+        extra: dict[str, str] | None = None,
+    ) -> bytes:
+        """What git reads of the mirror: of one that is damaged once it was fetched anew, with ``commits`` in it.
+
+        Raises:
+            GitFailed: what ``answer`` takes for an answer.
+            MirrorFailed: every other failure of git.
+            CommitUnreachable: one of ``commits`` was lost with the damaged mirror.
+        """
+
+        def ask() -> bytes | git.GitFailed:
+            try:
+                return self._git(*arguments, stdin=stdin, extra=extra)
+            except git.GitFailed as error:
+                if answer(error):
+                    raise
+                return error
+
+        found = ask()
+        if isinstance(found, git.GitFailed) and damage.of_reading(found) and not self.draft:
+            with self._locked():
+                found = ask()  # somebody else may have fetched it anew meanwhile
+                if isinstance(found, git.GitFailed) and damage.of_reading(found):
+                    self._renew(found, commits)
+                    found = ask()
+        if isinstance(found, git.GitFailed):
+            raise self._failed(found) from found
+        return found
+
+    def _renew(self, why: git.GitFailed, commits: tuple[str, ...] = ()) -> None:
+        """Puts a mirror that was fetched just now in the place of a damaged one, which is locked.
+
+        Raises:
+            CommitUnreachable: one of ``commits`` was in the damaged one alone.
+            MirrorFailed: the repository did not answer; then the damaged one stays, whose other commits may be sound.
+        """
+        log.warning("mirror-damaged", repository=self.repository_id, reason=why.reason)
+        fresh, (_, draft, old) = replace(self, draft=True), self.remains
+        for left in (draft, old):
+            shutil.rmtree(left, ignore_errors=True)
+        fresh._make()
+        fresh._fetch_refs()
+        lost = [commit for commit in commits if fresh._commit(commit) is None and not fresh._fetch_sha(commit)]
+        if self.path.exists():
+            self.path.rename(old)
+        draft.rename(self.path)
+        shutil.rmtree(old, ignore_errors=True)
+        if lost:
+            raise CommitUnreachable(
+                f"commit {lost[0]} was in the service's mirror alone, which was damaged: {self.url} offers it no more; "
+                "push it again, or name another"
+            )
+
+    def _failed(self, error: git.GitFailed) -> MirrorFailed:
+        """What a caller is told of git's failure, with the way out."""
+        return MirrorFailed(
+            f"git cannot read the service's mirror of {self.url}: {error.reason}; ask again, and if it stays so have "
+            f"the operator look at the service's load, its disk and {self.home.name}/{self.path.name} there"
+        )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -67,4 +67,5 @@ def cancel_all(database: Database, repository_id: int, caller: Caller) -> None:
 
 def forget_mirror(mirror: Mirror) -> None:
     """Removes the mirror, which is fetched again when the repository comes back."""
-    shutil.rmtree(mirror.path, ignore_errors=True)
+    for left in mirror.remains:
+        shutil.rmtree(left, ignore_errors=True)

@@ -18,8 +18,8 @@ LONGEST_CONTEXT = 100
 
 PLAN_CONTEXT = "replaybench/plan"
 
-PARTIAL = ("include", "exclude", "keyword", "cases", "only_failed_of")
-"""Keys of a submission that make it run less than its suites. Such a result must not pass for theirs."""
+PARTIAL = ("include", "exclude", "keyword", "cases", "only_failed_of", "runtimes_left_out")
+"""Keys of a job's request that make it run less than its suites. Such a result must not pass for theirs."""
 
 
 def context(suites: Iterable[str], request: Mapping[str, Any]) -> str:

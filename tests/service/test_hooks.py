@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import json
@@ -20,10 +21,12 @@ from service.client.client import Client
 from service.client.errors import ProblemError
 from service.hooks import planner
 from service.models import Cell, Job
+from service.outgoing import retry
 from service.states import JobState
 from service.tokens import ensure
 from tests.support import embedded, forges, running_service
 from tests.support.forges import ZERO
+from tests.support.mirrors import spoil
 from tests.support.repository import CONFIG, GitRepository
 from tests.support.running_service import RunningService
 from tests.support.waiting import wait_for
@@ -164,6 +167,80 @@ def test_an_event_has_one_job_however_often_it_is_told(
         twice["id"],
         told["id"],
     ]
+
+
+@pytest.mark.parametrize("wait", [True, False], ids=["one by one", "all at once"])
+@pytest.mark.parametrize("event", ["push", "pull_request"])
+def test_what_goes_away_and_comes_back_is_tested(
+    service: RunningService, registered: GitRepository, first: str, event: str, wait: bool
+) -> None:
+    """To and fro and to again: the head is tested, also where what it replaces was not planned yet."""
+    there = registered.commit("there", a_dot_txt="a")
+    jobs: list[int] = []
+
+    def tell(before: str, after: str) -> Any:
+        if event == "push":
+            told = push(service, registered, "refs/heads/main", before, after)
+        else:
+            payload = forges.pull_request(str(registered.path), after, first, number=5, action="synchronize")
+            told = forges.post(service.url, "github", event, {**payload, "before": before}).json()
+        jobs.append(told["job"])
+        return planned(service, told["job"]) if wait else told
+
+    for before, after in ((first, there), (there, first), (first, there), (there, first)):
+        registered.git("reset", "--quiet", "--hard", after)
+        tell(before, after)
+    assert len(set(jobs)) == len(jobs)
+    registered.git("reset", "--quiet", "--hard", there)
+    tell(first, there)
+    assert planned(service, jobs[-1])["state"] == "waiting"
+    assert {planned(service, job)["state"] for job in jobs[:-1]} == {"cancelled"}
+    assert service.driver().must_claim().assignment.cell.commit == there
+
+
+def test_what_a_person_cancelled_comes_back_by_another_delivery_alone(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """A forge that sends the very delivery again is heard as before; one on a tree that starts nothing is no other."""
+    told = push(service, registered, "refs/heads/main", ZERO, first, delivery="d-1")
+    planned(service, told["job"])
+    service.post(f"/jobs/{told['job']}/cancel")
+    assert push(service, registered, "refs/heads/main", ZERO, first, delivery="d-1")["job"] == told["job"]
+    again = push(service, registered, "refs/heads/main", ZERO, first, delivery="d-2")
+    assert (again["state"], again["job"] == told["job"]) == ("started", False)
+    assert planned(service, again["job"])["state"] == "waiting"
+    assert push(service, registered, "refs/heads/main", ZERO, first)["job"] == again["job"]
+    nothing = push(service, registered, "refs/heads/topic", ZERO, first)["job"]
+    assert planned(service, nothing)["state"] == "cancelled"
+    assert push(service, registered, "refs/heads/topic", ZERO, first)["job"] == nothing
+
+
+def test_a_push_that_is_told_late_by_another_hook_replaces_nothing(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """The branch itself says that it has gone on."""
+    there = registered.commit("there", a_dot_txt="a")
+    planned(service, push(service, registered, "refs/heads/main", first, there)["job"])
+    registered.git("reset", "--quiet", "--hard", first)
+    head = planned(service, push(service, registered, "refs/heads/main", there, first)["job"])
+    late = planned(service, push(service, registered, "refs/heads/main", first, there)["job"])
+    assert (late["state"], "no longer at this commit" in late["detail"]) == ("cancelled", True)
+    assert service.get(f"/jobs/{head['id']}")["state"] == "waiting"
+
+
+def test_an_approval_holds_for_a_commit_that_comes_back(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """It is the commit that the person looked at."""
+    head = registered.commit("theirs")
+    payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
+    job = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    planned(service, job)
+    service.post(f"/jobs/{job}/approve", {})
+    planned(service, job)
+    service.post(f"/jobs/{job}/cancel")
+    again = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    assert planned(service, again)["cells"] == {"queued": 1}
 
 
 def test_whoever_does_not_prove_it_learns_nothing(
@@ -312,6 +389,45 @@ def test_what_cannot_be_planned_ends_broken_with_the_reason(
     again = service.post(f"/hooks/deliveries/{told['id']}/redeliver")
     assert (again["state"], again["job"]) == ("again", job["id"])
     assert planned(service, job["id"])["state"] == "broken"
+
+
+def test_what_may_pass_ends_no_job(
+    service: RunningService, registered: GitRepository, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository that is away, and a full disk: the job says why it is not planned, and is when that is over."""
+    monkeypatch.setattr(retry, "FIRST_S", 0.05)
+    away = registered.path.with_name("away")
+    registered.path.rename(away)
+    jobs = [push(service, registered, f"refs/heads/release/{n}", ZERO, first)["job"] for n in (1, 2)]
+    for job in jobs:
+        said = wait_for(lambda: service.get(f"/jobs/{job}")["detail"], f"job {job} to say why")  # noqa: B023
+        assert "not planned yet" in said
+        assert "git cannot fetch" in said
+    assert {service.get(f"/jobs/{job}")["state"] for job in jobs} == {"planning"}
+    away.rename(registered.path)
+    assert [planned(service, job)["state"] for job in jobs] == ["waiting", "waiting"]
+    assert service.get(f"/jobs/{jobs[0]}")["detail"] is None
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(planner.planning, "plan", full)
+        job = push(service, registered, "refs/heads/main", ZERO, first)["job"]
+        said = wait_for(lambda: service.get(f"/jobs/{job}")["detail"], "the job to say why")
+        assert "disk is full" in said
+    assert planned(service, job)["state"] == "waiting"
+
+
+def test_a_mirror_that_lost_a_file_ends_no_job_as_if_the_tree_had_none(
+    service: RunningService, registered: GitRepository, first: str
+) -> None:
+    """The job of the next push of a commit that the mirror has damaged is planned as ever."""
+    planned(service, push(service, registered, "refs/heads/release/1", ZERO, first)["job"])
+    (mirror,) = (service.settings.data_dir / "mirrors").glob("*.git")
+    spoil(mirror, f"{first}:replaybench.toml")
+    job = planned(service, push(service, registered, "refs/heads/release/2", ZERO, first)["job"])
+    assert (job["state"], suites(service, job["id"])) == ("waiting", ["unit"])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from service.outgoing import retry
 from tests.support import forge_server, forges, running_service
 from tests.support.forge_server import TOKEN, FakeForge, Server
-from tests.support.repository import CONFIG, GitRepository
+from tests.support.repository import CONFIG, PYTHON, GitRepository
 from tests.support.running_service import RunningService
 from tests.support.waiting import wait_for
 
@@ -75,6 +76,35 @@ def test_a_plan_that_fails_is_an_error_of_the_commit(
     assert service.get(f"/jobs/{job}")["state"] == "broken"
 
 
+def test_a_plan_that_is_given_up_is_told(
+    tmp_path: Path,
+    sqlite_url: str,
+    broker_url: str,
+    repo: GitRepository,
+    forge: FakeForge,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is told while it is tried again; a repository that stays away is an error in the end."""
+    monkeypatch.setattr(retry, "FIRST_S", 0.05)
+    settings = {"delivery_s": 0.05, "private_targets": "127.0.0.0/8", "hook_secrets": forges.SECRET}
+    data = tmp_path / "data"
+    with running_service.running(data, sqlite_url, broker_url, sweep_s=0.1, plan_give_up_s=1, **settings) as service:
+        linked = {"forge": "gitea", "api_url": server.url, "project": "team/demo", "credential": TOKEN}
+        service.post("/repositories", {"name": "demo", "url": str(repo.path), "forge": linked}, 201)
+        sha = repo.commit("triggers", replaybench_dot_toml=CONFIG + TRIGGERS)
+        repo.path.rename(repo.path.with_name("away"))
+        forge.commits.add(sha)
+        payload = forges.push(str(repo.path), "refs/heads/main", forges.ZERO, sha)
+        job = forges.post(service.url, "gitea", "push", payload).json()["job"]
+        ((state, text),) = wait_for(lambda: plans(forge), "the forge to be told")
+        found = service.get(f"/jobs/{job}")
+    assert (state, text[:32]) == ("error", "cannot be planned: given up afte")
+    assert found["state"] == "broken"
+    assert "tries in" in found["detail"]
+    assert "git cannot fetch" in found["detail"]
+
+
 def test_a_forks_commit_says_that_it_waits_and_then_that_it_is_planned(
     service: RunningService, repo: GitRepository, forge: FakeForge
 ) -> None:
@@ -87,6 +117,17 @@ def test_a_forks_commit_says_that_it_waits_and_then_that_it_is_planned(
     service.post(f"/jobs/{job}/approve", {})
     wait_for(lambda: plans(forge)[-1] == ("success", "planned"), "the plan to be told")
     wait_for(lambda: "replaybench/unit" in {one["context"] for one in forge.taken}, "the suites to be told")
+
+
+def test_runtimes_that_a_trigger_names_are_no_part(
+    service: RunningService, repo: GitRepository, forge: FakeForge
+) -> None:
+    """The tree itself says what its pushes are tested with."""
+    config = CONFIG.replace(f'runtimes = ["{PYTHON}"]', 'runtimes = ["py3.11", "py3.12"]')
+    sha = repo.commit("triggers", replaybench_dot_toml=f'{config}[trigger.push]\nruntimes = ["py3.11"]\n')
+    push(service, repo, forge, sha)
+    wait_for(lambda: forge.taken, "the forge to be told")
+    assert {one["context"] for one in forge.taken} == {"replaybench/unit"}
 
 
 def test_a_fork_that_nobody_approves_is_cancelled(

@@ -17,7 +17,7 @@ from service.models import CommitStatus, ForgeLink
 from service.outgoing import retry
 from tests.support import forge_server, running_service
 from tests.support.forge_server import TOKEN, FakeForge, Reply, Server
-from tests.support.repository import GitRepository
+from tests.support.repository import CONFIG, PYTHON, GitRepository
 from tests.support.running_service import RunningService
 from tests.support.waiting import wait_for
 from worker.messages import Cause, Outcome
@@ -358,6 +358,30 @@ def test_only_a_commit_itself_gets_a_status(
     wait_for(lambda: forge.shown(later)[-1:] == [("failure", "1 failed")], "the second commit's result")
     service.submit("demo", later, include=["*/unit"])
     wait_for(lambda: forge.count(later, "replaybench/unit (part)"), "a context of its own")
+
+
+def test_a_job_of_fewer_runtimes_than_declared_is_a_part(
+    service: RunningService, repo: GitRepository, forge: FakeForge, server: Server
+) -> None:
+    """Of those of the matrix, and of those that a suite has for itself; more or others besides are no part."""
+    register(service, repo, server)
+    own = CONFIG.replace(f'runtimes = ["{PYTHON}"]', 'runtimes = ["py3.11", "py3.12"]')
+    sha = repo.commit("two", replaybench_dot_toml=f'{own}[suites.single]\npaths = ["tests"]\nruntimes = ["py3.12"]\n')
+    forge.commits.add(sha)
+
+    def context(*suites: str, **body: Any) -> str:
+        job = service.submit("demo", sha, suites=suites, **body)["id"]
+        with service.database.read() as session:
+            return session.scalars(select(CommitStatus.context).where(CommitStatus.job_id == job)).one()
+
+    two, one = ["py3.12", "py3.11"], ["py3.11"]
+    assert context("unit") == context("unit", runtimes=two) == "replaybench/unit"
+    assert context("unit", runtimes=[*two, "py3.13"]) == "replaybench/unit"
+    for runtimes in (one, ["py3.13"]):
+        assert context("unit", runtimes=runtimes) == "replaybench/unit (part)"
+        assert context("single", runtimes=runtimes) == "replaybench/single (part)"
+    assert context("single", runtimes=["py3.12"]) == "replaybench/single"
+    assert context("single", "unit", runtimes=["py3.12"]) == "replaybench/single+unit (part)"
 
 
 def test_an_older_job_does_not_speak_over_a_newer_one(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import shutil
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 
 from service import errors
+from service.models import Job
 from tests.support import repository, running_service
 from tests.support.fixtures import sqlite_url as database_url
 from tests.support.repository import CONFIG, PYTHON, GitRepository
 from tests.support.running_service import RunningService
+from worker.gitaccess.address import AddressRefused, check
 
 __all__ = ["database_url"]
 
@@ -129,6 +132,22 @@ def test_two_refs_of_one_commit_are_one_tree(service: RunningService, registered
     )
     assert len(found["trees"]) == len(found["cells"]) == 2
     assert found["trees"][0]["digest"] != found["trees"][1]["digest"]
+
+
+def test_each_ref_is_kept_with_its_own_tree(service: RunningService, registered: GitRepository) -> None:
+    """Where two of three are one tree, the third one's stays its own."""
+    first = registered.git("rev-parse", "HEAD").strip()
+    registered.git("tag", "same")
+    registered.git("checkout", "--quiet", "-b", "topic")
+    other = registered.commit("other")
+    job = service.submit("demo", "main", "same", "topic")["id"]
+    with service.database.read() as session:
+        request = session.get_one(Job, job).request
+    assert request["trees"] == [
+        {"ref": "main", "tree": first[:7]},
+        {"ref": "same", "tree": first[:7]},
+        {"ref": "topic", "tree": other[:7]},
+    ]
 
 
 @pytest.mark.parametrize("content", [b"a\r\nb\r\n", b"\0\x01\xff" * 100], ids=["crlf", "binary"])
@@ -266,6 +285,35 @@ def test_a_url_that_git_would_run_a_program_for_is_refused(shared: RunningServic
     answer = shared.http.post("/api/v1/repositories", json={"name": "demo", "url": url})
     assert answer.status_code == 422, answer.text
     assert answer.json()["code"] in ("url-refused", "invalid-request")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://münchen.example/x.git", "https://host:99999/x.git", "https://host:0/x.git", "ssh://git@host:x/y",
+     "https://ho*st/x", "https://host?x", "git://host\\@other/x", "file://host/x", "user@host::x", "u@[::1/x"],
+)  # fmt: skip
+def test_a_url_that_no_worker_would_fetch_is_refused(shared: RunningService, url: str) -> None:
+    """At registration, and not by the first job's cells."""
+    with pytest.raises(AddressRefused):
+        check(url)
+    answer = shared.http.post("/api/v1/repositories", json={"name": "odd", "url": url})
+    assert (answer.status_code, answer.json()["code"]) == (422, "url-refused")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://xn--mnchen-3ya.example:8443/x.git",
+        "ssh://git@[::1]:2222/x",
+        "git@host:x/y.git",
+        "file:///srv/ä",
+        "/x y",
+    ],
+)
+def test_a_url_that_workers_fetch_is_taken(shared: RunningService, url: str) -> None:
+    """Internationalized hosts in their ASCII form, IPv6, and any local path."""
+    check(url)
+    shared.post("/repositories", {"name": f"taken-{hashlib.sha256(url.encode()).hexdigest()[:8]}", "url": url}, 201)
 
 
 def test_a_name_stands_for_one_url(service: RunningService, registered: GitRepository) -> None:
