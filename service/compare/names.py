@@ -8,8 +8,8 @@ from service.compare import trees, views
 from service.compare.views import Question
 from service.database import Database
 from service.errors import CommitUnreachable, RefRefused, TreeUnknown
-from service.jobs import planning
 from service.repositories.mirror import Mirror
+from service.repositories.mirrors import mirror_of
 from service.settings import Settings
 
 PROBE = "+probe:"
@@ -28,7 +28,7 @@ def pinned(database: Database, settings: Settings, question: Question) -> Questi
     with database.read() as session:
         repository = views.repository_of(session, question)
     # git may take its time: nothing of the database is held meanwhile.
-    mirror = planning.mirror_of(database, settings, repository.id, repository.url)
+    mirror = mirror_of(database, settings, repository.id, repository.url)
     return replace(question, base=_pin(mirror, question.base), head=_pin(mirror, question.head))
 
 

@@ -32,6 +32,7 @@ from service.matrix.trigger import TriggerEvent
 from service.models import Job, Repository, Trigger
 from service.pulse import PATIENCE_S, Pulse
 from service.repositories.mirror import Mirror
+from service.repositories.mirrors import mirror_of
 from service.settings import Settings
 from service.states import ENDED_JOB_STATES, JobState
 from worker.encoding import decode
@@ -169,7 +170,7 @@ class Planner:
                 changes.touch(session, job_id, [])
 
     def _plan(self, waiting: Waiting) -> None:
-        mirror = planning.mirror_of(self._database, self._settings, waiting.repository_id, waiting.url)
+        mirror = mirror_of(self._database, self._settings, waiting.repository_id, waiting.url)
         body = choose(waiting, mirror)
         if isinstance(body, str):
             self._end(waiting.job, JobState.CANCELLED, body)

@@ -22,6 +22,7 @@ from service.matrix.cron import Cron
 from service.matrix.trigger import Schedule, TriggerEvent
 from service.models import Repository, Trigger
 from service.pulse import PATIENCE_S, Pulse
+from service.repositories.mirrors import mirror_of
 from service.settings import Settings
 
 log = structlog.get_logger()
@@ -101,7 +102,7 @@ class Scheduler:
 
     def _head(self, repository_id: int, url: str) -> Head | None:
         """The default branch as it is now. Its file is read only when the branch has moved."""
-        mirror = planning.mirror_of(self._database, self._settings, repository_id, url)
+        mirror = mirror_of(self._database, self._settings, repository_id, url)
         known = self._heads.get(repository_id)
         try:
             commit = mirror.default_head()

@@ -16,9 +16,10 @@ from service.errors import TooLarge
 from service.imports import service
 from service.imports.rows import rows_of
 from service.imports.schemas import ImportInput
-from service.jobs import idempotency, planning, views
+from service.jobs import idempotency, views
 from service.jobs.schemas import JobOutput
 from service.repositories import service as repositories
+from service.repositories.mirrors import mirror_of
 from service.results import artifacts
 from service.settings import Settings
 
@@ -86,7 +87,7 @@ def _import(
             return views.get_job(session, known)
         repository = repositories.find(session, about.repository)
     # git and the report may take their time: nothing of the database is held meanwhile.
-    reading = service.plan(about, content, planning.mirror_of(database, settings, repository.id, repository.url))
+    reading = service.plan(about, content, mirror_of(database, settings, repository.id, repository.url))
     stored = artifacts.store(settings.data_dir, content)
     rows = rows_of(database.engine.dialect, reading.cases)
     with database.write() as session:

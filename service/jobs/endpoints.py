@@ -14,6 +14,7 @@ from service.dependencies import CallerDep, DatabaseDep, IdempotencyKey, Setting
 from service.jobs import idempotency, planning, service, stream, views
 from service.jobs.schemas import CancelOutput, CellOutput, JobInput, JobOutput, PlanOutput, RerunInput
 from service.repositories import service as repositories
+from service.repositories.mirrors import mirror_of
 from service.results import table
 from service.results import views as results
 from service.results.failed import failed_of
@@ -49,7 +50,7 @@ def submit(
                 return views.get_job(session, known)
         repository = repositories.find(session, body.repository)
         failed = failed_of(session, body.only_failed_of, repository.id) if body.only_failed_of is not None else None
-    plan = planning.plan(body, planning.mirror_of(database, settings, repository.id, repository.url), settings, failed)
+    plan = planning.plan(body, mirror_of(database, settings, repository.id, repository.url), settings, failed)
     if body.dry_run:
         response.status_code = status.HTTP_200_OK
         return plan.output()

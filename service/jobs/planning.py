@@ -5,13 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from service import errors
-from service.database import Database
 from service.jobs.schemas import JobInput, PlannedCell, PlanOutput, TreeInput, TreeOutput
 from service.matrix import config, expand, selection
-from service.repositories import credentials
 from service.repositories.mirror import Mirror
 from service.settings import Settings
 from worker.messages import RuntimeSpec
@@ -65,18 +62,6 @@ class Plan:
                 for cell in self.cells
             ],
         )
-
-
-def mirror_of(database: Database, settings: Settings, repository_id: int, url: str) -> Mirror:
-    """The mirror of a repository in the service's data directory. Its credential is looked up for each fetch."""
-    home = Path(settings.data_dir).resolve() / "mirrors"
-    return Mirror(
-        home,
-        repository_id,
-        url,
-        settings.git_timeout_s,
-        lambda: credentials.for_mirror(database, settings, repository_id),
-    )
 
 
 Failed = Mapping[tuple[str, str], Sequence[str]]

@@ -11,9 +11,9 @@ from service.access.gate import require
 from service.access.scopes import Scope
 from service.audit import service as audit
 from service.dependencies import CallerDep, DatabaseDep, SettingsDep, is_admin, signed_in
-from service.jobs.planning import mirror_of
 from service.models import Repository
 from service.repositories import credentials, removal, service
+from service.repositories.mirrors import mirror_of
 from service.repositories.schemas import (
     CredentialInput,
     CredentialOutput,
