@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import JobId, Json, Url
+from service.cli.options import JobId, Json, Url, path
 from service.states import CellState
 
 if TYPE_CHECKING:
     from service.jobs.schemas import CancelOutput
+
+
+_Output = Annotated[Path | None, typer.Option(parser=path, help="The file to write. Default: standard output.")]
 
 
 class Format(enum.StrEnum):
@@ -58,7 +61,7 @@ def table(
 def export(
     job: JobId,
     *,
-    output: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    output: _Output = None,
     url: Url = None,
 ) -> None:
     """Export a job's evidence: its table with the attempts and cases behind every row, as JSON that can be checked."""
@@ -76,7 +79,7 @@ def junit(
     attempt: Annotated[
         int | None, typer.Option(help="Only this attempt's. Default: those that the table shows.", show_default=False)
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    output: _Output = None,
     url: Url = None,
 ) -> None:
     """Export a job's cases as JUnit XML, a suite for each cell."""
