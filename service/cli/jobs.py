@@ -133,7 +133,7 @@ def approve(job: JobId, *, json: Json = False, url: Url = None) -> None:
     from service.cli.connect import connect
     from service.cli.submission import user
 
-    with connect(url) as client:
+    with output.refusing(), connect(url) as client:
         made = client.approve(job, user())
     output.show(made, f"job {made.id} {made.state}: {client.page(made.url)}", json=json)
 
@@ -155,7 +155,7 @@ def rerun(
     from service.cli import output, watching
     from service.cli.connect import connect
 
-    with connect(url) as client:
+    with output.refusing(), connect(url) as client:
         made = client.rerun(job, cell or None)
         if watch:
             raise typer.Exit(watching.follow(client, job, json=json))

@@ -14,6 +14,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from service.cli.errors import UserError
+from service.client.errors import InputError
 
 WIDE = 240
 SECRET = frozenset({"credential", "secret"})
@@ -74,8 +75,8 @@ def refusing() -> Iterator[None]:
     """
     try:
         yield
-    except ValidationError as error:
-        problem = error.errors()[0]
+    except (ValidationError, InputError) as error:
+        problem = (error.problems if isinstance(error, InputError) else error.errors())[0]
         key = ".".join(map(str, problem["loc"])) or "the arguments"
         value = "" if not SECRET.isdisjoint(problem["loc"]) else f" {plain(problem['input'])}"
         raise UserError(f"{key}{value}: {problem['msg'].removeprefix('Value error, ')}") from error

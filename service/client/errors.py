@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 class ClientError(Exception):
     """A call did not succeed; the text is for a person."""
+
+
+class InputError(ClientError):
+    """No request can be made of what was given; nothing was sent. ``problems`` are pydantic's, one for each value."""
+
+    def __init__(self, problems: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems))
+        self.problems = list(problems)
 
 
 class UnreachableError(ClientError):

@@ -43,6 +43,7 @@ def repo(tmp_path_factory: pytest.TempPathFactory, service: RunningService) -> G
         (("watch", "99"), "not-found"),
         (("table", "99", "--format", "csv"), "not-found"),
         (("rerun", "99"), "not-found"),
+        (("rerun", "1", "--cell", "-1"), "cell"),
         (("repos", "add", "A B", "/x"), "name 'A B'"),
         (("jobs", "--url", "http://127.0.0.1:1"), "no service answers at http://127.0.0.1:1"),
         (("jobs", "--url", "127.0.0.1"), "give it as http://HOST:PORT"),
@@ -62,6 +63,12 @@ def test_what_a_user_can_put_right_is_one_message_and_exit_2(
     last = done.stderr.splitlines()[-1]
     assert last.startswith("replaybench: ")
     assert message in last
+
+
+def test_a_user_name_that_is_too_long_is_said(service: RunningService) -> None:
+    """Who approves is read from the machine."""
+    done = embedded.command("approve", "1", REPLAYBENCH_URL=service.url, LOGNAME="x" * 201)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
 
 
 def test_a_wrong_token_is_refused_with_the_way_out(service: RunningService) -> None:
