@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,13 @@ from service.cli.output import plain
 from service.cli.registry import repository_of
 from service.client.client import Client
 from service.jobs.schemas import JobInput, TreeInput
+from service.matrix.config import FILE
 
 SHOWN_CHANGES = 5
+_CONFIGURATION = re.compile(
+    rb"^((---|\+\+\+) [^/\n]+/|rename (from|to) )" + re.escape(FILE.encode()) + rb"(\s.*)?$", re.MULTILINE
+)
+"""The lines of a patch that name the root's own ``replaybench.toml``."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
         UserError: the request does not fit together, or there is no checkout to take the rest from.
     """
     _check(request)
-    probes = [_read_probe(file) for file in request.probes]
+    probes = [_read_probe(file, note) for file in request.probes]
     named = [*request.trees, *([request.baseline] if request.baseline else [])]
     checkout = None
     if request.repository is None or not request.trees or any(checkouts.is_own(ref) for ref in named):
@@ -100,6 +106,7 @@ def _dirty_probe(checkout: Checkout, note: Callable[[str], None]) -> bytes:
     dirt = probe_of(checkout)
     if dirt.left_out:
         note(f"submodules and nested repositories are left out of the probe: {', '.join(dirt.left_out)}")
+    _note_configuration("the checkout", dirt.patch, note)
     return dirt.patch
 
 
@@ -125,14 +132,24 @@ def _with_plain(request: Request, probes: Sequence[bytes]) -> Sequence[bytes | N
     return [None, *probes] if request.with_plain or not probes else probes
 
 
-def _read_probe(file: Path) -> bytes:
+def _read_probe(file: Path, note: Callable[[str], None]) -> bytes:
     try:
         content = file.read_bytes()
     except OSError as error:
         raise UserError(f"--probe {str(file)!r} cannot be read: {error.strerror}") from error
     if not content.strip():
         raise UserError(f"--probe {str(file)!r} is empty; make one with `git diff --binary > {file.name}`")
+    _note_configuration(f"--probe {str(file)!r}", content, note)
     return content
+
+
+def _note_configuration(what: str, patch: bytes, note: Callable[[str], None]) -> None:
+    """Says which of a probe's changes change no plan: a probe must not choose what proves it."""
+    if _CONFIGURATION.search(patch):
+        note(
+            f"{what} changes {FILE}, and suites, matrix and install lines are taken from the commit's; commit the file "
+            "to have them used"
+        )
 
 
 def user() -> str | None:
