@@ -132,7 +132,8 @@ def credential(
     from service.cli import output
     from service.cli.connect import connect
 
-    with output.refusing(), connect(url) as client:
+    given = "--token" if ssh_key is None else "--ssh-key"
+    with output.refusing(credential=given), connect(url) as client:
         if remove:
             client.remove_credential(name)
             output.show({"removed": name}, f"{name} has no credential any more", json=json)
@@ -156,7 +157,7 @@ def statuses(
     from service.cli.connect import connect
     from service.cli.render import statuses_table
 
-    with connect(url) as client:
+    with output.refusing(repository="NAME"), connect(url) as client:
         page = client.statuses(repository=name, limit=limit)
     output.show(page.items, statuses_table(page.items), json=json)
 

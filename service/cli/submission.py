@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from service.cli import checkout as checkouts
 from service.cli.checkout import Checkout
 from service.cli.errors import UserError
-from service.cli.output import plain
+from service.cli.output import refusing
 from service.cli.registry import repository_of
 from service.client.client import Client
 from service.jobs.schemas import JobInput, TreeInput
@@ -68,13 +66,15 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
     refs = _refs(request, checkout, note)
     if request.dirty and checkout is not None:
         probes = [_dirty_probe(checkout, note)]
-    trees = [(ref, probe) for ref in refs for probe in _with_plain(request, probes)]
-    if request.baseline is not None:
-        trees.insert(0, (checkout.resolve(request.baseline) if checkout else request.baseline, None))
-    try:
+    with refusing():
+        trees = [TreeInput(ref=ref, probe=probe) for ref in refs for probe in _with_plain(request, probes)]
+    with refusing(ref="--baseline"):
+        if request.baseline is not None:
+            trees.insert(0, TreeInput(ref=checkout.resolve(request.baseline) if checkout else request.baseline))
+    with refusing():
         return JobInput(
             repository=repository or "",
-            trees=[TreeInput(ref=ref, probe=probe) for ref, probe in trees],
+            trees=trees,
             runtimes=list(request.runtimes) or None,
             suites=list(request.suites) or None,
             include=tuple(request.include),
@@ -89,8 +89,6 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
             requested_by=user(),
             reason=request.reason,
         )
-    except ValidationError as error:
-        raise UserError(complaints(error)) from error
 
 
 def _check(request: Request) -> None:
@@ -158,14 +156,3 @@ def user() -> str | None:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name
         return None
-
-
-def complaints(error: ValidationError) -> str:
-    """What is wrong with the options of a request."""
-    return "; ".join(_complaint(problem["loc"], problem) for problem in error.errors())
-
-
-def _complaint(place: tuple[int | str, ...], problem: object) -> str:
-    detail = problem if isinstance(problem, dict) else {}
-    key = "--" + str(place[0]).replace("_", "-") if place else "the job"
-    return f"{key} {plain(detail.get('input'))}: {str(detail.get('msg')).removeprefix('Value error, ')}"

@@ -37,3 +37,10 @@ class ProblemError(ClientError):
         self.code = code
         self.detail = detail
         self.extra = dict(extra or {})
+
+    @property
+    def problems(self) -> list[dict[str, str]]:
+        """What of the request is not understood, by ``key``, ``message`` and ``value``; nothing of other refusals."""
+        found = self.extra.get("errors")
+        told = found if isinstance(found, list) else []
+        return [one for one in told if isinstance(one, dict) and {"key", "message"} <= one.keys()]
