@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, AliasChoices, Field, ValidationError
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.outgoing.address import Private
@@ -19,6 +19,12 @@ class SettingsError(Exception):
 def _data_dir() -> Path:
     home = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
     return Path(home) / "replaybench"
+
+
+def _named(value: object) -> object:
+    if value == "":  # Path("") is the current directory
+        raise ValueError("an empty value names no directory; name one, or unset it for the default")
+    return value
 
 
 def _targets(text: str) -> str:
@@ -47,7 +53,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="REPLAYBENCH_", frozen=True, extra="ignore")
 
-    data_dir: Path = Field(default_factory=_data_dir)
+    data_dir: Annotated[Path, BeforeValidator(_named)] = Field(default_factory=_data_dir)
     database_url: str = Field(
         "", validation_alias=AliasChoices("DATABASE_URL", "database_url"), description="default: SQLite in the data dir"
     )
@@ -116,5 +122,5 @@ def load() -> Settings:
         for problem in error.errors():
             key = str(problem["loc"][0]) if problem["loc"] else "?"
             name = key if key.isupper() else f"REPLAYBENCH_{key.upper()}"
-            lines.append(f"{name}={problem['input']!r}: {problem['msg']}")
+            lines.append(f"{name}={problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}")
         raise SettingsError("; ".join(lines) + ". Change it in the environment and start again.") from error

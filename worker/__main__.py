@@ -140,7 +140,8 @@ class _Worker:
         self.client = Client(settings.service_url, settings.token)
         self.devices = gpu.inventory()
         self.holds = find_holds(settings)
-        self.hosts = probe_hosts(settings.host_runtimes)
+        with structlog.contextvars.bound_contextvars(setting="REPLAYBENCH_HOST_RUNTIMES"):  # for what is left out
+            self.hosts = probe_hosts(settings.host_runtimes)
         self.slots = max(len(self.devices), settings.cpu_slots)
         self.kinds = kinds(settings, self.devices)
         cache, boot = settings.cache_dir, secrets.token_hex(8)

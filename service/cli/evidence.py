@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import Json
+from service.cli.options import Json, path
 
 if TYPE_CHECKING:
     from service.client.evidence import Export
 
 WRONG = 1
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="What `replaybench export` wrote.", show_default=False)]
+_File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", parser=path, help="What `replaybench export` wrote.", show_default=False),
+]
 
 
 def verify(file: _File, *, json: Json = False) -> None:

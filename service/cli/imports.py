@@ -50,19 +50,14 @@ def import_report(
 
 
 def _send(report: bytes, url: str | None, told: dict[str, Any], *, json: bool) -> None:
-    from pydantic import ValidationError
-
-    from service.cli import checkout, submission, watching
+    from service.cli import checkout, output, submission, watching
     from service.cli.connect import connect
-    from service.cli.errors import UserError
     from service.imports.schemas import ImportInput
 
     if checkout.is_own(told["commit"]):
         told = {**told, "commit": checkout.read(Path.cwd()).resolve(told["commit"])}
-    try:
+    with output.refusing():
         about = ImportInput(**told, requested_by=submission.user())
-    except ValidationError as error:
-        raise UserError(submission.complaints(error)) from error
     with connect(url) as client:
         job = client.import_report(report, about)
         raise typer.Exit(watching.conclude(client, job.id, json=json))

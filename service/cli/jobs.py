@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import JobId, Json, Url
+from service.cli.options import JobId, Json, Url, path
 from service.states import CellState
 
 if TYPE_CHECKING:
     from service.jobs.schemas import CancelOutput
+
+
+_Output = Annotated[Path | None, typer.Option(parser=path, help="The file to write. Default: standard output.")]
 
 
 class Format(enum.StrEnum):
@@ -58,7 +61,7 @@ def table(
 def export(
     job: JobId,
     *,
-    output: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    output: _Output = None,
     url: Url = None,
 ) -> None:
     """Export a job's evidence: its table with the attempts and cases behind every row, as JSON that can be checked."""
@@ -76,7 +79,7 @@ def junit(
     attempt: Annotated[
         int | None, typer.Option(help="Only this attempt's. Default: those that the table shows.", show_default=False)
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="The file to write. Default: standard output.")] = None,
+    output: _Output = None,
     url: Url = None,
 ) -> None:
     """Export a job's cases as JUnit XML, a suite for each cell."""
@@ -130,7 +133,7 @@ def approve(job: JobId, *, json: Json = False, url: Url = None) -> None:
     from service.cli.connect import connect
     from service.cli.submission import user
 
-    with connect(url) as client:
+    with output.refusing(), connect(url) as client:
         made = client.approve(job, user())
     output.show(made, f"job {made.id} {made.state}: {client.page(made.url)}", json=json)
 
@@ -152,7 +155,7 @@ def rerun(
     from service.cli import output, watching
     from service.cli.connect import connect
 
-    with connect(url) as client:
+    with output.refusing(), connect(url) as client:
         made = client.rerun(job, cell or None)
         if watch:
             raise typer.Exit(watching.follow(client, job, json=json))

@@ -7,6 +7,14 @@ from typing import Annotated
 
 import typer
 
+
+def path(text: str) -> Path:
+    """A path that was typed. Nothing typed is none: ``Path("")`` would be the current directory."""
+    if not text:
+        raise typer.BadParameter("'' names no file or directory; name one, or leave this out")
+    return Path(text)
+
+
 Url = Annotated[
     str | None,
     typer.Option(
@@ -23,6 +31,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(
         "--data-dir",
+        parser=path,
         envvar="REPLAYBENCH_DATA_DIR",
         help="Where database, tokens and logs are. Default: replaybench in the user's data directory.",
         show_default=False,

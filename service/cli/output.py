@@ -13,10 +13,11 @@ from pydantic_core import to_json
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from service.cli import wording
 from service.cli.errors import UserError
+from service.client.errors import InputError, ProblemError
 
 WIDE = 240
-SECRET = frozenset({"credential", "secret"})
 # Controls but tab and newline, and what hides or reorders the text around it.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
@@ -66,8 +67,10 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def refusing() -> Iterator[None]:
-    """Says in a sentence what of the arguments no request can be made of.
+def refusing(**names: str) -> Iterator[None]:
+    """Says in a sentence what of the arguments no request can be made of, or the service does not understand.
+
+    ``names`` is how a command calls fields of the API that other commands call otherwise: ``url="TARGET-URL"``.
 
     Raises:
         UserError: one does not fit. Its value is shown, unless it is a secret.
@@ -75,15 +78,13 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"])) or "the arguments"
-        value = "" if not SECRET.isdisjoint(problem["loc"]) else f" {plain(problem['input'])}"
-        raise UserError(f"{key}{value}: {problem['msg'].removeprefix('Value error, ')}") from error
-
-
-def plain(value: object) -> str:
-    """A value that was typed, as a person knows it: no enum, model or list of Python's."""
-    return repr(str(value)) if isinstance(value, str) else to_json(value, fallback=str).decode()
+        raise UserError(wording.complaints(error.errors(), names)) from error
+    except InputError as error:
+        raise UserError(wording.complaints(error.problems, names)) from error
+    except ProblemError as error:
+        if not error.problems:
+            raise
+        raise UserError(f"{wording.refusals(error.problems, names)} ({error.status} {error.code})") from error
 
 
 def text(value: object, style: str = "") -> Text:

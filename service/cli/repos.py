@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import Json, Limit, Url
+from service.cli.options import Json, Limit, Url, path
 from service.forges import Forge
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ def credential(
         str | None, typer.Option(help="For ssh: a private key's FILE, - for standard input; or env:NAME, file:NAME.")
     ] = None,
     known_hosts: Annotated[
-        Path | None, typer.Option(help="A file as `ssh-keyscan HOST` makes it; else the machines' own are used.")
+        Path | None,
+        typer.Option(parser=path, help="A file as `ssh-keyscan HOST` makes it; else the machines' own are used."),
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Forget it.")] = False,
     json: Json = False,
@@ -131,7 +132,8 @@ def credential(
     from service.cli import output
     from service.cli.connect import connect
 
-    with output.refusing(), connect(url) as client:
+    given = "--token" if ssh_key is None else "--ssh-key"
+    with output.refusing(credential=given), connect(url) as client:
         if remove:
             client.remove_credential(name)
             output.show({"removed": name}, f"{name} has no credential any more", json=json)
@@ -155,7 +157,7 @@ def statuses(
     from service.cli.connect import connect
     from service.cli.render import statuses_table
 
-    with connect(url) as client:
+    with output.refusing(repository="NAME"), connect(url) as client:
         page = client.statuses(repository=name, limit=limit)
     output.show(page.items, statuses_table(page.items), json=json)
 
@@ -236,6 +238,8 @@ def _credential(
         text = given
     elif token is not None:
         raise UserError("--token: everybody on this machine sees its command lines; give - and pipe the token in")
+    elif not given:
+        raise UserError("--ssh-key '' names no file; name the private key's, or give - and pipe it in")
     else:
         text = _text(Path(given), "--ssh-key")
     more = {} if user is None else {"user": user}

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import getpass
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from service.cli import checkout as checkouts
 from service.cli.checkout import Checkout
 from service.cli.errors import UserError
-from service.cli.output import plain
+from service.cli.output import refusing
 from service.cli.registry import repository_of
 from service.client.client import Client
 from service.jobs.schemas import JobInput, TreeInput
+from service.matrix.config import FILE
 
 SHOWN_CHANGES = 5
+_CONFIGURATION = re.compile(
+    rb"^((---|\+\+\+) [^/\n]+/|rename (from|to) )" + re.escape(FILE.encode()) + rb"(\s.*)?$", re.MULTILINE
+)
+"""The lines of a patch that name the root's own ``replaybench.toml``."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
         UserError: the request does not fit together, or there is no checkout to take the rest from.
     """
     _check(request)
-    probes = [_read_probe(file) for file in request.probes]
+    probes = [_read_probe(file, note) for file in request.probes]
     named = [*request.trees, *([request.baseline] if request.baseline else [])]
     checkout = None
     if request.repository is None or not request.trees or any(checkouts.is_own(ref) for ref in named):
@@ -62,13 +66,15 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
     refs = _refs(request, checkout, note)
     if request.dirty and checkout is not None:
         probes = [_dirty_probe(checkout, note)]
-    trees = [(ref, probe) for ref in refs for probe in _with_plain(request, probes)]
-    if request.baseline is not None:
-        trees.insert(0, (checkout.resolve(request.baseline) if checkout else request.baseline, None))
-    try:
+    with refusing():
+        trees = [TreeInput(ref=ref, probe=probe) for ref in refs for probe in _with_plain(request, probes)]
+    with refusing(ref="--baseline"):
+        if request.baseline is not None:
+            trees.insert(0, TreeInput(ref=checkout.resolve(request.baseline) if checkout else request.baseline))
+    with refusing():
         return JobInput(
             repository=repository or "",
-            trees=[TreeInput(ref=ref, probe=probe) for ref, probe in trees],
+            trees=trees,
             runtimes=list(request.runtimes) or None,
             suites=list(request.suites) or None,
             include=tuple(request.include),
@@ -83,8 +89,6 @@ def make_job(request: Request, client: Client, folder: Path, note: Callable[[str
             requested_by=user(),
             reason=request.reason,
         )
-    except ValidationError as error:
-        raise UserError(complaints(error)) from error
 
 
 def _check(request: Request) -> None:
@@ -100,6 +104,7 @@ def _dirty_probe(checkout: Checkout, note: Callable[[str], None]) -> bytes:
     dirt = probe_of(checkout)
     if dirt.left_out:
         note(f"submodules and nested repositories are left out of the probe: {', '.join(dirt.left_out)}")
+    _note_configuration("the checkout", dirt.patch, note)
     return dirt.patch
 
 
@@ -125,14 +130,24 @@ def _with_plain(request: Request, probes: Sequence[bytes]) -> Sequence[bytes | N
     return [None, *probes] if request.with_plain or not probes else probes
 
 
-def _read_probe(file: Path) -> bytes:
+def _read_probe(file: Path, note: Callable[[str], None]) -> bytes:
     try:
         content = file.read_bytes()
     except OSError as error:
         raise UserError(f"--probe {str(file)!r} cannot be read: {error.strerror}") from error
     if not content.strip():
         raise UserError(f"--probe {str(file)!r} is empty; make one with `git diff --binary > {file.name}`")
+    _note_configuration(f"--probe {str(file)!r}", content, note)
     return content
+
+
+def _note_configuration(what: str, patch: bytes, note: Callable[[str], None]) -> None:
+    """Says which of a probe's changes change no plan: a probe must not choose what proves it."""
+    if _CONFIGURATION.search(patch):
+        note(
+            f"{what} changes {FILE}, and suites, matrix and install lines are taken from the commit's; commit the file "
+            "to have them used"
+        )
 
 
 def user() -> str | None:
@@ -141,14 +156,3 @@ def user() -> str | None:
         return getpass.getuser()
     except (OSError, KeyError):  # a container's user may have no name
         return None
-
-
-def complaints(error: ValidationError) -> str:
-    """What is wrong with the options of a request."""
-    return "; ".join(_complaint(problem["loc"], problem) for problem in error.errors())
-
-
-def _complaint(place: tuple[int | str, ...], problem: object) -> str:
-    detail = problem if isinstance(problem, dict) else {}
-    key = "--" + str(place[0]).replace("_", "-") if place else "the job"
-    return f"{key} {plain(detail.get('input'))}: {str(detail.get('msg')).removeprefix('Value error, ')}"

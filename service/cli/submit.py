@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.options import Json, Url
+from service.cli.options import Json, Url, path
 
 if TYPE_CHECKING:
     from service.cli.submission import Request
@@ -21,7 +21,7 @@ _Trees = Annotated[
 ]
 _Probes = Annotated[
     list[Path] | None,
-    typer.Option(help="A patch to put on each tree; several are allowed.", show_default=False, dir_okay=False),
+    typer.Option(help="A patch to put on each tree; several are allowed.", show_default=False, parser=path),
 ]
 _Runtimes = Annotated[
     _Many | None,

@@ -29,7 +29,7 @@ def add(
     from service.cli.connect import connect
     from service.webhooks.schemas import Event, WebhookInput
 
-    with output.refusing(), connect(url) as client:
+    with output.refusing(url="TARGET-URL"), connect(url) as client:
         body = {"url": target, "events": event or tuple(Event), "repository": repository, "secret": _secret(secret)}
         made = client.add_webhook(WebhookInput.model_validate(body))
     output.show(made, f"webhook {made.id} is told of {', '.join(made.events)}; its secret is\n{made.secret}", json=json)

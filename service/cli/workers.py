@@ -36,18 +36,13 @@ def enroll(
     """Make a token that the worker NAME exchanges for one of its own, once. Enrolling a name again ends its earlier
     token as soon as the new one is exchanged.
     """
-    from pydantic import ValidationError
-
     from service.cli import output
     from service.cli.connect import connect
-    from service.cli.errors import UserError
     from service.words import number
     from service.workers.schemas import EnrolmentInput
 
-    try:
+    with output.refusing():
         asked = EnrolmentInput(worker=name, minutes=minutes)
-    except ValidationError as error:
-        raise UserError(f"worker name {name!r}: {error.errors()[0]['msg']}") from error
     with connect(url) as client:
         made = client.enroll_worker(asked)
     if not json:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from service.access.schemas import NewToken, TokenInput, TokenOutput
 from service.audit.schemas import AuditOutput
-from service.client.errors import ClientError, ProblemError, UnreachableError
+from service.client.errors import ClientError, InputError, ProblemError, UnreachableError
 from service.client.events import Event, parse
 from service.compare.schemas import CompareOutput, HistoryEntry
 from service.hooks.schemas import ApproveInput, HookSecretOutput
@@ -30,12 +30,13 @@ from service.repositories.schemas import (
     RepositoryRemoved,
 )
 from service.results.schemas import AttemptOutput, CaseOutput, TableOutput
-from service.schemas import Page
+from service.schemas import Input, Page
 from service.statuses.schemas import ForgeInput, ForgeOutput, StatusOutput
 from service.webhooks.schemas import DeliveryOutput, RotationInput, WebhookInput, WebhookMade, WebhookOutput
 from service.workers.schemas import EnrolmentInput, WorkerOutput
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Input)
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 STREAM_SILENCE_S = 45.0  # three times the service's keep-alive
@@ -96,8 +97,12 @@ class Client:
         return self._get(list[RepositoryOutput], "repositories")
 
     def add_repository(self, name: str, url: str, forge: ForgeInput | None = None) -> RepositoryOutput:
-        """Registers a git URL under a short name, and where its commits get their statuses."""
-        body = RepositoryInput(name=name, url=url, forge=forge)
+        """Registers a git URL under a short name, and where its commits get their statuses.
+
+        Raises:
+            InputError: name or URL cannot be one.
+        """
+        body = _input(RepositoryInput, name=name, url=url, forge=forge)
         return self._post(RepositoryOutput, "repositories", body.model_dump(mode="json"))
 
     def remove_repository(self, name: str, *, force: bool = False) -> RepositoryRemoved:
@@ -220,12 +225,20 @@ class Client:
         return self._post(CancelOutput, f"jobs/{job}/cancel", {})
 
     def rerun(self, job: int, cells: list[int] | None = None) -> JobOutput:
-        """Queues cells again: these, or those that ended without passing."""
-        return self._post(JobOutput, f"jobs/{job}/rerun", RerunInput(cells=cells).model_dump())
+        """Queues cells again: these, or those that ended without passing.
+
+        Raises:
+            InputError: a cell's number cannot be one, or there are too many.
+        """
+        return self._post(JobOutput, f"jobs/{job}/rerun", _input(RerunInput, cells=cells).model_dump())
 
     def approve(self, job: int, by: str | None = None) -> JobOutput:
-        """Lets a job of a fork's pull request run."""
-        return self._post(JobOutput, f"jobs/{job}/approve", ApproveInput(approved_by=by).model_dump())
+        """Lets a job of a fork's pull request run.
+
+        Raises:
+            InputError: ``by`` is too long a name.
+        """
+        return self._post(JobOutput, f"jobs/{job}/approve", _input(ApproveInput, approved_by=by).model_dump())
 
     def add_hook_secret(self, repository: str) -> HookSecretOutput:
         """A new secret for a repository's webhook, told this once."""
@@ -377,6 +390,14 @@ class Client:
 
 def _reason(error: httpx.TransportError) -> str:
     return str(error) or type(error).__name__
+
+
+def _input(shape: type[S], **values: Any) -> S:
+    """A request's body, of what the caller gave."""
+    try:
+        return shape(**values)
+    except ValidationError as error:
+        raise InputError(error.errors()) from error
 
 
 def _parse(shape: type[T], data: str | bytes, where: str) -> T:

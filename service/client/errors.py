@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
 class ClientError(Exception):
     """A call did not succeed; the text is for a person."""
+
+
+class InputError(ClientError):
+    """No request can be made of what was given; nothing was sent. ``problems`` are pydantic's, one for each value."""
+
+    def __init__(self, problems: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems))
+        self.problems = list(problems)
 
 
 class UnreachableError(ClientError):
@@ -29,3 +37,10 @@ class ProblemError(ClientError):
         self.code = code
         self.detail = detail
         self.extra = dict(extra or {})
+
+    @property
+    def problems(self) -> list[dict[str, str]]:
+        """What of the request is not understood, by ``key``, ``message`` and ``value``; nothing of other refusals."""
+        found = self.extra.get("errors")
+        told = found if isinstance(found, list) else []
+        return [one for one in told if isinstance(one, dict) and {"key", "message"} <= one.keys()]

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.matrix.config import TreeConfig
+from service.matrix.config import FILE, TreeConfig
 from worker.messages import RuntimeSpec, SuiteSpec
 
 
@@ -46,11 +46,13 @@ class PlannedCell:
 
 MOST_CANDIDATES = 100_000
 """Cells of a matrix before include and exclude."""
+PROBED = "+probe:"
+"""Stands between commit and probe in a tree's name."""
 
 
 def tree_name(commit: str, probe_digest: str | None) -> str:
     """``bb3c0b8``, or ``bb3c0b8+probe:1f2e3d``."""
-    return commit[:7] + (f"+probe:{probe_digest[:6]}" if probe_digest else "")
+    return commit[:7] + (f"{PROBED}{probe_digest[:6]}" if probe_digest else "")
 
 
 def expand(
@@ -112,9 +114,10 @@ def _suite(tree: PlannedTree, name: str) -> SuiteSpec:
     try:
         return tree.config.suites[name]
     except KeyError:
-        raise UnknownSuite(
-            f"tree {tree.name} declares no suite {name!r}; it has {', '.join(tree.config.suites)}"
-        ) from None
+        commit, probed, _ = tree.name.partition(PROBED)
+        where = f"commit {commit}" if probed else f"tree {commit}"
+        why = f" (a probe's changes to {FILE} do not count: commit the file to have its suites)" if probed else ""
+        raise UnknownSuite(f"{where} declares no suite {name!r}; it has {', '.join(tree.config.suites)}{why}") from None
 
 
 def _own_runtimes(config: TreeConfig, suite: SuiteSpec) -> Sequence[RuntimeSpec]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,10 +16,16 @@ from service.up import logs
 from service.up.death import bound_to_parent
 from service.up.restarts import Restarts
 
+_OWN_NAME = re.compile(r"^replaybench( \w+)?: ", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class Program:
-    """What to run. ``ready`` is asked until it says yes, with the log and where this start's part of it begins."""
+    """What to run. ``ready`` is asked until it says yes, with the log and where this start's part of it begins.
+
+    ``warnings`` is asked then, in the same way, for what people must hear. ``refusal`` is the exit code by which the
+    program says that its settings are wrong, or that it is refused: to start it again would not help.
+    """
 
     name: str
     argv: tuple[str, ...]
@@ -27,6 +34,8 @@ class Program:
     log: Path
     grace_s: float
     ready: Callable[[Path, int], bool]
+    warnings: Callable[[Path, int], Sequence[str]] = lambda _log, _offset: ()
+    refusal: int | None = None
 
 
 @dataclass
@@ -39,6 +48,9 @@ class Child:
     started_at: float = 0.0
     log_offset: int = 0
     restarts: Restarts = field(default_factory=Restarts)
+    code: int | None = None
+    """How the last process ended: negative for a signal."""
+    warned: set[str] = field(default_factory=set)
 
     def start(self) -> None:
         """Starts the process in a session of its own, so that a terminal's Ctrl-C reaches it only through us."""
@@ -64,6 +76,12 @@ class Child:
             self.ready = self.program.ready(self.program.log, self.log_offset)
         return self.ready
 
+    def new_warnings(self) -> list[str]:
+        """What its program warns of, and no earlier start of it did."""
+        new = [one for one in self.program.warnings(self.program.log, self.log_offset) if one not in self.warned]
+        self.warned.update(new)
+        return new
+
     def stop(self, hurry: Callable[[], bool]) -> None:
         """Ends it: a request, a grace that ``hurry`` cuts short, then a kill of its whole process group."""
         if self.process is None:
@@ -88,9 +106,18 @@ class Child:
             return "never ran"
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # before reaping: afterwards the number may be another's
-        code = self.process.wait()
+        code = self.code = self.process.wait()
         self.process, self.ready = None, False
         return f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it ended by saying that no other start can go better."""
+        return self.program.refusal is not None and self.code == self.program.refusal
+
+    def last_words(self) -> str:
+        """What its last start said, but for the records of its log."""
+        return _OWN_NAME.sub("", "\n".join(logs.sentences(self.program.log, self.log_offset)))
 
     def tail(self) -> str:
         """The end of its log."""

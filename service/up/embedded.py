@@ -24,7 +24,7 @@ def run(data_dir: Path, port: int, *, worker: bool, say: Callable[[str], None]) 
     """Runs the embedded system, and returns the exit code: 0 when it was stopped, 1 when a child was past help.
 
     Raises:
-        UpError: it cannot start as asked.
+        UpError: it cannot start as asked, or a child says that its settings are wrong.
     """
     if sys.platform != "linux":
         raise UpError(

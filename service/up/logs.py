@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 KEPT = 3
@@ -31,9 +32,32 @@ def tail(file: Path, lines: int = 20, most_bytes: int = 16384) -> str:
 
 def says(file: Path, phrase: str, offset: int = 0) -> bool:
     """Whether a log holds a phrase at or after a byte offset."""
+    return phrase.encode() in _since(file, offset)
+
+
+def sentences(file: Path, offset: int = 0) -> list[str]:
+    """The lines of a log at or after a byte offset that are no JSON records."""
+    lines = _since(file, offset).decode(errors="replace").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("{")]
+
+
+def setting_warnings(file: Path, offset: int = 0) -> list[str]:
+    """What the JSON records of a log, at or after a byte offset, warn of about a setting, which they name."""
+    found = []
+    for line in _since(file, offset).splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:  # a sentence, or a line that is still being written
+            continue
+        if isinstance(record, dict) and "setting" in record and record.get("level") in {"warning", "error"}:
+            found.append(f"{record['setting']}: {record.get('event')}: {record.get('reason')}")
+    return found
+
+
+def _since(file: Path, offset: int) -> bytes:
     try:
         with file.open("rb") as stream:
             stream.seek(offset)
-            return phrase.encode() in stream.read()
+            return stream.read()
     except FileNotFoundError:
-        return False
+        return b""

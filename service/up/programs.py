@@ -15,6 +15,8 @@ from service.up import logs
 from service.up.broker import Broker
 from service.up.child import Program
 
+REFUSAL = 2
+"""The exit code of service and worker where a setting is wrong."""
 WORKER_READY = "worker ready"
 GIVEN_TOKENS = frozenset(
     {"REPLAYBENCH_SUBMIT_TOKEN", "REPLAYBENCH_WORKER_TOKEN"}
@@ -71,6 +73,7 @@ class Plan:
             log=self._log("service"),
             grace_s=8.0,
             ready=lambda _log, _offset: healthy(self.url),
+            refusal=REFUSAL,
         )
 
     def _worker(self, environ: Mapping[str, str]) -> Program:
@@ -89,6 +92,8 @@ class Plan:
             log=self._log("worker"),
             grace_s=25.0,  # it stops its cell and gives that 20 s by default
             ready=lambda log, offset: logs.says(log, WORKER_READY, offset),
+            warnings=logs.setting_warnings,
+            refusal=REFUSAL,
         )
 
     def _log(self, name: str) -> Path:

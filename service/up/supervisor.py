@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from service.up.child import Child, Program
-from service.up.errors import HopelessError
+from service.up.errors import HopelessError, UpError
 from service.up.restarts import LIMIT, WINDOW_S
 
 START_LIMIT_S = 120.0
@@ -30,6 +30,7 @@ class Supervisor:
 
         Raises:
             HopelessError: a child died too often, or never became ready.
+            UpError: a child refuses to start; the text is its own.
         """
         now = time.monotonic()
         for child in self.children:
@@ -53,12 +54,17 @@ class Supervisor:
         was_up = child.ready
         if not was_up and child.look() and child.restarts.deaths:
             self._say(f"{child.program.name} is up again")
+        if not was_up and child.ready:
+            for warning in child.new_warnings():
+                self._say(f"warning: {warning}")
         return child.ready
 
     def _bury(self, child: Child, now: float) -> None:
         was_up = child.look()  # a log may tell of a start that no look has seen
         fate = f"{child.program.name} {child.bury()}"
         child.restarts.died(now, was_up=was_up)
+        if child.refuses and not was_up:
+            raise UpError(f"{fate}: {child.last_words()} (log: {child.program.log})")
         if child.restarts.hopeless:
             raise HopelessError(
                 f"{fate}, {LIMIT} times within {WINDOW_S:.0f} s without being up. "

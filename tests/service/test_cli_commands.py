@@ -139,6 +139,31 @@ def test_a_dirty_checkout_is_a_probe_and_a_baseline_goes_first(cli: Cli, repo: G
     assert "--dirty means this checkout" in cli("submit", "--dirty", "--tree", "main").stderr
 
 
+@pytest.mark.parametrize("change", ["edit", "delete", "rename"])
+def test_what_a_probe_changes_in_the_configuration_is_said_not_to_count(
+    cli: Cli, repo: GitRepository, change: str
+) -> None:
+    """Of a checkout and of a patch; a file of that name elsewhere is another one. The refusal names the commit."""
+    (repo.path / "tests/replaybench.toml").write_text("new = 1\n")
+    assert "to have them used" not in cli("submit", "--dirty", "--suite", "unit", "--dry-run").stderr
+    file = repo.path / "replaybench.toml"
+    if change == "edit":
+        file.write_text(file.read_text() + '\n[suites.fresh]\npaths = ["tests"]\n')
+    elif change == "rename":
+        repo.git("mv", file.name, "other.toml")
+    else:
+        file.unlink()
+    done = cli("submit", "--dirty", "--suite", "unit", "--dry-run")
+    assert done.returncode == 0
+    assert "note: the checkout changes replaybench.toml, and suites, matrix and install lines" in done.stderr
+    (repo.path.parent / "fix.patch").write_text(repo.git("diff", "HEAD", "-M"))
+    probed = cli("submit", "--probe", "../fix.patch", "--suite", "unit", "--dry-run")
+    assert "note: --probe '../fix.patch' changes replaybench.toml, " in probed.stderr
+    refused = cli("submit", "--dirty", "--suite", "fresh")
+    assert refused.returncode == 2
+    assert f"commit {repo.git('rev-parse', '--short=7', 'HEAD').strip()} declares no suite 'fresh'" in refused.stderr
+
+
 def test_a_part_of_a_suite_is_asked_for_and_the_table_says_so(
     cli: Cli, service: RunningService, registered: GitRepository
 ) -> None:

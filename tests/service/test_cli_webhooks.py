@@ -94,8 +94,8 @@ def test_a_repository_gets_its_forge(
         (("--forge", "gitea"), "--forge needs --credential"),
         (("--credential", TOKEN), "are about a --forge"),
         (("--forge", "gitea", "--credential", TOKEN), "api_url cannot be guessed"),
-        (("--forge", "gitea", "--credential", TOKEN, "--project", "one"), "project 'one'"),
-        (("--forge", "gitea", "--credential", "x" * 3000), "credential: String should have at most"),
+        (("--forge", "gitea", "--credential", TOKEN, "--project", "one"), "--project 'one': give OWNER/NAME"),
+        (("--forge", "gitea", "--credential", "x" * 3000), "--credential: give 2000 characters or less"),
     ],
 )
 def test_a_forge_that_is_described_wrongly(

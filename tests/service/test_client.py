@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from service.client.client import Client
-from service.client.errors import ClientError, ProblemError, UnreachableError
+from service.client.errors import ClientError, InputError, ProblemError, UnreachableError
 from service.jobs.schemas import JobInput
 from tests.support import running_service
 from tests.support.repository import GitRepository
@@ -194,3 +194,18 @@ def test_a_submission_without_an_answer_is_sent_again_and_makes_one_job(
     assert len(keys) == 2
     assert len(set(keys)) == 1
     assert [job["id"] for job in service.get("/jobs")["items"]] == [made.id]
+
+
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [
+        (lambda client: client.rerun(1, [-1]), "cells.0"),
+        (lambda client: client.approve(1, "x" * 201), "approved_by"),
+        (lambda client: client.add_repository("A B", "/x"), "name"),
+    ],
+)
+def test_what_no_request_can_be_made_of_is_an_error_of_the_client(call: Callable[[Client], object], key: str) -> None:
+    """And nothing is sent: no service is there."""
+    with Client("http://127.0.0.1:1") as client, pytest.raises(InputError, match=rf"^{key}: ") as refused:
+        call(client)
+    assert [".".join(map(str, one["loc"])) for one in refused.value.problems] == [key]

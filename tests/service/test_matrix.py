@@ -212,8 +212,15 @@ def test_a_pattern_that_matches_nothing_is_misspelt(where: str) -> None:
 
 def test_an_unknown_suite_is_refused_with_those_there_are() -> None:
     """The tree is named, since another may declare the suite."""
-    with pytest.raises(expand.UnknownSuite, match="tree aaaaaaa declares no suite 'no'; it has gate, unit"):
+    with pytest.raises(expand.UnknownSuite, match=r"tree aaaaaaa declares no suite 'no'; it has gate, unit$"):
         names(tree(), suites=["no"])
+
+
+def test_a_suite_that_a_probe_adds_is_unknown_to_the_commit() -> None:
+    """The commit is named, whose file was read, and how to have the suite."""
+    said = r"^commit aaaaaaa declares no suite 'no'; it has gate, unit \(a probe's changes to .* commit the file"
+    with pytest.raises(expand.UnknownSuite, match=said):
+        names(tree("aaaaaaa+probe:1f2e3d"), suites=["no"])
 
 
 def test_a_cuda_suite_on_a_cpu_build_is_refused_unless_excluded() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from service.up import logs
 from service.up.child import Program
-from service.up.errors import HopelessError
+from service.up.errors import HopelessError, UpError
 from service.up.supervisor import Supervisor
 from tests.support.embedded import alive
 from tests.support.waiting import wait_for
@@ -21,6 +21,8 @@ from tests.support.waiting import wait_for
 LIVES = "print('here', flush=True)\nimport time\ntime.sleep(600)"
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + LIVES
 DIES = "import sys\nsys.exit('no such thing as a kind word')"
+REFUSES = "import sys\nprint('{\"event\": \"noise\"}')\nprint('replaybench it: X=0 is wrong', flush=True)\nsys.exit(2)"
+WARNS = 'print(\'{"event": "left out", "reason": "gone", "setting": "X", "level": "error"}\')\n' + LIVES
 Make = Callable[..., Supervisor]
 
 
@@ -43,6 +45,8 @@ def supervise(tmp_path: Path, said: list[str]) -> Iterator[Make]:
                 log=tmp_path / f"{name}.log",
                 grace_s=grace_s,
                 ready=lambda log, offset: logs.says(log, "here", offset),
+                warnings=logs.setting_warnings,
+                refusal=2,
             )
             for name, code in codes.items()
         ]
@@ -91,6 +95,30 @@ def test_five_deaths_stop_everything_with_the_tail_of_the_log(supervise: Make, s
     with pytest.raises(HopelessError, match=r"(?s)5 times within 60 s.*no such thing as a kind word"):
         tend_until(supervisor, lambda: False, "the end of hope")
     assert len(said) == 4
+
+
+def test_a_child_that_refuses_to_start_is_not_started_again(supervise: Make, said: list[str]) -> None:
+    """Its own sentence is told, at its first end."""
+    supervisor = supervise(only=REFUSES)
+    with pytest.raises(UpError, match=r"^only ended with exit code 2: X=0 is wrong \(log: "):
+        tend_until(supervisor, lambda: False, "the refusal")
+    assert said == []
+
+
+def test_a_child_that_was_up_is_started_again_whatever_its_exit_code(supervise: Make, said: list[str]) -> None:
+    supervisor = supervise(only="import sys\nprint('here', flush=True)\nsys.exit(2)")
+    tend_until(supervisor, lambda: bool(said), "the death to be seen")
+    assert said[0].startswith("only ended with exit code 2; starting it again")
+
+
+def test_what_a_child_warns_of_is_said_once(supervise: Make, said: list[str]) -> None:
+    """However often it is started."""
+    supervisor = supervise(only=WARNS)
+    tend_until(supervisor, lambda: supervisor.ready, "the child")
+    assert said == ["warning: X: left out: gone"]
+    os.kill(pid(supervisor), signal.SIGKILL)
+    tend_until(supervisor, lambda: "only is up again" in said, "another child")
+    assert said.count("warning: X: left out: gone") == 1
 
 
 def test_a_child_that_is_killed_again_and_again_is_started_again_and_again(supervise: Make, said: list[str]) -> None:

@@ -103,6 +103,25 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
     assert f"port {port} cannot be used (something listens there already)" in refused.stderr
 
 
+def test_a_wrong_setting_of_the_worker_ends_it_at_once(tmp_path: Path) -> None:
+    """With the worker's own sentence and its exit code; nothing that restarts could cure."""
+    with embedded.up(tmp_path, REPLAYBENCH_CPU_SLOTS="0") as it:
+        assert it.process.wait(60) == 2
+        assert it.said.count("REPLAYBENCH_CPU_SLOTS='0': ") == 1
+        assert "starting it again" not in it.said
+        assert "Traceback" not in it.said
+
+
+def test_a_host_runtime_that_is_left_out_is_told_with_its_variable(tmp_path: Path) -> None:
+    """The system goes on without it."""
+    where = {"REPLAYBENCH_CACHE_DIR": str(tmp_path / "cache"), "REPLAYBENCH_HOST_RUNTIMES": "/nonexistent/python"}
+    with embedded.up(tmp_path, **where) as it:
+        it.wait_ready()
+        told = [line for line in it.said.splitlines() if "/nonexistent/python" in line]
+    assert len(told) == 1
+    assert told[0].startswith("warning: REPLAYBENCH_HOST_RUNTIMES: host runtime left out: ")
+
+
 @pytest.mark.long
 def test_a_child_that_cannot_come_up_any_more_ends_everything(system: Embedded) -> None:
     """Its file is broken: five starts in vain, and the end of its log says why."""

@@ -289,6 +289,19 @@ def test_a_broker_that_is_away_at_start_is_waited_for(
     assert worker.wait() == 0
 
 
+def test_a_host_runtime_that_is_left_out_is_said_with_its_variable(
+    start: list[Worker], env: dict[str, str], tmp_path: Path
+) -> None:
+    """On standard error; the worker goes on with the others."""
+    both = {"REPLAYBENCH_HOST_RUNTIMES": os.pathsep.join(["/nonexistent/python", sys.executable])}
+    worker = Worker(env | both, tmp_path / "log")
+    start.append(worker)
+    worker.ready()
+    (told,) = [line for line in worker.log.read_text().splitlines() if "host runtime left out" in line]
+    assert '"setting": "REPLAYBENCH_HOST_RUNTIMES"' in told
+    assert "/nonexistent/python" in told
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [
