@@ -18,7 +18,15 @@ from service.tokens import Scope, ensure
 from service.tokens import path as token_file
 from tests.support.repository import GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
-from worker.messages import Cause, Device, EnvironmentEvent, FailureClass, Outcome
+from worker.messages import (
+    AttemptEndedEvent,
+    Cause,
+    Device,
+    EnvironmentEvent,
+    FailureClass,
+    Outcome,
+    ProcessEndedEvent,
+)
 
 
 @pytest.fixture
@@ -225,6 +233,23 @@ def test_a_cell_with_its_cases(service: RunningService, registered: GitRepositor
     assert "t.py::good" not in reader.get("/cells/1?outcome=failed").text
     assert "t.py::bad" not in reader.get("/cells/1?outcome=passed").text
     assert "No case of this attempt" in reader.get("/cells/1?outcome=crashed").text
+
+
+def test_no_page_says_that_more_was_reported_than_collected(
+    service: RunningService, registered: GitRepository, reader: httpx.Client
+) -> None:
+    """Where a case was asked for that nothing collected, and where a process ended with more than it collected."""
+    attempt = attempt_of(service)
+    attempt.start(1)
+    attempt.send(attempt.case("t.py::one"), attempt.case("t.py::gone", Outcome.NOT_OBSERVED))
+    attempt.send(ProcessEndedEvent(1, 0, None, 1, 2, True), AttemptEndedEvent(Cause.FINISHED, ""))
+    job, cell = (reader.get(path).text for path in ("/jobs/1", "/cells/1"))
+    for page in (job, cell):
+        assert "1 not observed" in page
+        assert "2 of 1" not in page
+    assert 'data-field="reported">1 case<' in job
+    assert 'aria-label="1 case"' in job
+    assert "1 case reported" in cell
 
 
 def test_cases_come_in_pages(service: RunningService, registered: GitRepository, reader: httpx.Client) -> None:
