@@ -11,9 +11,21 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Router
 
 from service.body_limit import CallRefused
-from service.errors import NO_ROOM, DatabaseUnavailable, DiskFull, ServiceError, ValueRefused
+from service.errors import (
+    NO_ROOM,
+    BodyUnreadable,
+    DatabaseUnavailable,
+    DiskFull,
+    MediaTypeRefused,
+    MethodRefused,
+    PathUnknown,
+    ServiceError,
+    TooLarge,
+    ValueRefused,
+)
 from service.pages.render import page, root
 from service.words import number
 
@@ -21,6 +33,8 @@ log = structlog.get_logger()
 
 SECRET = frozenset({"credential", "secret"})
 """Keys whose values no answer repeats."""
+
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 MOST_ERRORS = 20
 """Errors of one request that are told; a batch of thousands of events can have as many."""
@@ -39,8 +53,10 @@ def _service_error(_: Request, error: Exception) -> JSONResponse:
     return answer
 
 
-def _validation_error(_: Request, error: Exception) -> JSONResponse:
+def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this class alone
+    if any(item["loc"] == ("body",) and isinstance(item["input"], bytes) for item in error.errors()):
+        return _service_error(request, _not_json(request))
     errors = [_told(item) for item in error.errors()[:MOST_ERRORS]]
     detail = "; ".join(
         f"{item['key']}: {item['message']}" + (f", got {item['value']}" if item["value"] else "") for item in errors
@@ -77,13 +93,66 @@ def _http_error(request: Request, error: Exception) -> Response:
     if isinstance(error, CallRefused):
         return _service_error(request, error.error)
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this class alone
-    if _wants_page(request):
-        what = "There is no such page" if error.status_code == 404 else str(error.detail)
-        return page(request, "error.html", error.status_code, title=what, detail=f"The address is {request.url.path}.")
-    code = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
-        error.status_code, f"http-{error.status_code}"
+    told = _told_by_framework(request, error)
+    if told is None:
+        return problem(error.status_code, f"http-{error.status_code}", str(error.detail), str(error.detail))
+    if not _wants_page(request):
+        return _service_error(request, told)
+    missing = isinstance(told, PathUnknown)
+    what, detail = (
+        ("There is no such page", f"The address is {_path(request)}.") if missing else (told.title, told.detail)
     )
-    return problem(error.status_code, code, str(error.detail), str(error.detail))
+    answer = page(request, "error.html", told.status, title=what, detail=detail)
+    answer.headers.update(told.headers)
+    return answer
+
+
+def _told_by_framework(request: Request, error: HTTPException) -> ServiceError | None:
+    """What Starlette and FastAPI refuse by themselves, in our words; nothing where they are not known to."""
+    method, path = request.method, _path(request)
+    if error.status_code == 404:
+        return PathUnknown(f"there is no {method} {path} here; {root(request)}/openapi.json has every path and method")
+    if error.status_code == 405:
+        allowed = _allowed(request)
+        return MethodRefused(f"{method} is not allowed at {path}; use {' or '.join(allowed)}", allowed)
+    if error.status_code == 400:
+        return BodyUnreadable(f"{_unreadable(error)}; send what {root(request)}/openapi.json describes, in UTF-8")
+    return TooLarge(str(error.detail)) if error.status_code == 413 else None
+
+
+def _path(request: Request) -> str:
+    return _printable(request.url.path)[:200]
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods for which the path is served. Starlette knows those of the first route of the path alone."""
+    kept = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
+    router: Router = request.app.router
+    return [
+        method
+        for method in METHODS
+        if any(route.matches({**kept, "method": method})[0] is Match.FULL for route in router.routes)
+    ]
+
+
+def _unreadable(error: HTTPException) -> str:
+    cause = error.__cause__
+    if isinstance(cause, UnicodeDecodeError):
+        byte = cause.object[cause.start]
+        where = f"byte {byte:#04x} after {number(cause.start, 'byte')}"
+        return f"the body is not {cause.encoding.upper()}: {where}, {cause.reason}"
+    if isinstance(cause, RecursionError):
+        return "the body is nested too deeply"
+    return f"the body cannot be read: {_printable(str(cause or error.detail))[:300]}"
+
+
+def _not_json(request: Request) -> MediaTypeRefused:
+    told = request.headers.get("content-type")
+    got = f"Content-Type {_printable(told)[:200]!r}" if told else "no Content-Type"
+    return MediaTypeRefused(
+        f"{request.method} {_path(request)} takes JSON, and the body came with {got}; "
+        "send it with 'Content-Type: application/json'"
+    )
 
 
 def _wants_page(request: Request) -> bool:

@@ -113,7 +113,7 @@ def test_an_unknown_address_is_a_page_for_who_reads_pages(browser: httpx.Client,
     for asked, accept in ((path, "*/*"), (f"/api/v1{path}", "text/html")):
         answer = browser.get(asked, headers={"Accept": accept})
         if answer.status_code != 401:
-            assert (answer.status_code, answer.json()["code"]) == (404, "not-found"), asked
+            assert (answer.status_code, answer.json()["code"]) == (404, "no-such-path"), asked
 
 
 @pytest.mark.parametrize("page", ["/", "/jobs/1", "/cells/1?outcome=failed", "/workers"])
