@@ -11,9 +11,10 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Router
+from starlette.routing import Match, compile_path
 
 from service.body_limit import CallRefused
+from service.dependencies import COOKIE
 from service.errors import (
     NO_ROOM,
     BodyUnreadable,
@@ -125,14 +126,25 @@ def _path(request: Request) -> str:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods for which the path is served. Starlette knows those of the first route of the path alone."""
+    """The methods that a path is served for: those of the OpenAPI document, whose most literal template of the path
+    counts as in routing; of a page those of all its routes. Starlette tells those of the first route alone.
+    """
+    path = request.url.path.removeprefix(root(request))
+    paths = {template: item for template, item in request.app.openapi()["paths"].items() if _fits(template, path)}
+    if paths:
+        least = min(template.count("{") for template in paths)
+        return sorted(
+            {method.upper() for template, item in paths.items() if template.count("{") == least for method in item}
+        )
     kept = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
-    router: Router = request.app.router
+    routes = request.app.router.routes
     return [
-        method
-        for method in METHODS
-        if any(route.matches({**kept, "method": method})[0] is Match.FULL for route in router.routes)
+        method for method in METHODS if any(one.matches({**kept, "method": method})[0] is Match.FULL for one in routes)
     ]
+
+
+def _fits(template: str, path: str) -> bool:
+    return compile_path(template)[0].match(path) is not None
 
 
 def _unreadable(error: HTTPException) -> str:
@@ -156,9 +168,11 @@ def _not_json(request: Request) -> MediaTypeRefused:
 
 
 def _wants_page(request: Request) -> bool:
-    """Whether somebody looks at an address with a browser, and not at the API."""
-    path = request.url.path.removeprefix(root(request))
-    return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
+    """Whether somebody looks at an address with a browser, and not at the API. Who is signed in by the cookie does."""
+    path, accept = request.url.path.removeprefix(root(request)), request.headers.get("accept", "")
+    return not path.startswith("/api/") and (
+        "text/html" in accept or (COOKIE in request.cookies and "json" not in accept)
+    )
 
 
 def _database_error(request: Request, error: Exception) -> JSONResponse:

@@ -53,6 +53,7 @@ def test_a_path_that_nothing_serves(service: RunningService, method: str, path: 
         ("PATCH", "/api/v1/repositories/demo"),
         ("GET", "/api/v1/jobs/1/rerun"),
         ("POST", "/api/v1/health"),
+        ("PUT", "/api/v1/webhooks/deliveries"),  # which a path with a parameter fits too
         ("GET", "/api/v1/repositories/demo/credential"),
     ],
 )
@@ -74,7 +75,8 @@ def served(service: RunningService, path: str) -> list[str]:
         parts, told = path.split("/"), template.split("/")
         return len(parts) == len(told) and all(b.startswith("{") or a == b for a, b in zip(parts, told, strict=True))
 
-    return sorted({method.upper() for template, item in paths.items() if fits(template) for method in item})
+    best = min((template for template in paths if fits(template)), key=lambda template: template.count("{"))
+    return sorted(method.upper() for method in paths[best])
 
 
 def test_a_page_that_is_sent_another_method_is_a_page_with_allow(service: RunningService) -> None:
