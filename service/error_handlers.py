@@ -11,9 +11,22 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DataError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, compile_path
 
 from service.body_limit import CallRefused
-from service.errors import NO_ROOM, DatabaseUnavailable, DiskFull, ServiceError, ValueRefused
+from service.dependencies import COOKIE
+from service.errors import (
+    NO_ROOM,
+    BodyUnreadable,
+    DatabaseUnavailable,
+    DiskFull,
+    MediaTypeRefused,
+    MethodRefused,
+    PathUnknown,
+    ServiceError,
+    TooLarge,
+    ValueRefused,
+)
 from service.pages.render import page, root
 from service.words import number
 
@@ -21,6 +34,8 @@ log = structlog.get_logger()
 
 SECRET = frozenset({"credential", "secret"})
 """Keys whose values no answer repeats."""
+
+METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 MOST_ERRORS = 20
 """Errors of one request that are told; a batch of thousands of events can have as many."""
@@ -39,8 +54,10 @@ def _service_error(_: Request, error: Exception) -> JSONResponse:
     return answer
 
 
-def _validation_error(_: Request, error: Exception) -> JSONResponse:
+def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- registered for this class alone
+    if any(item["loc"] == ("body",) and isinstance(item["input"], bytes) for item in error.errors()):
+        return _service_error(request, _not_json(request))
     errors = [_told(item) for item in error.errors()[:MOST_ERRORS]]
     detail = "; ".join(
         f"{item['key']}: {item['message']}" + (f", got {item['value']}" if item["value"] else "") for item in errors
@@ -77,19 +94,85 @@ def _http_error(request: Request, error: Exception) -> Response:
     if isinstance(error, CallRefused):
         return _service_error(request, error.error)
     assert isinstance(error, HTTPException)  # noqa: S101 -- registered for this class alone
-    if _wants_page(request):
-        what = "There is no such page" if error.status_code == 404 else str(error.detail)
-        return page(request, "error.html", error.status_code, title=what, detail=f"The address is {request.url.path}.")
-    code = {404: "not-found", 405: "method-not-allowed", 413: "too-large"}.get(
-        error.status_code, f"http-{error.status_code}"
+    told = _told_by_framework(request, error)
+    if told is None:
+        return problem(error.status_code, f"http-{error.status_code}", str(error.detail), str(error.detail))
+    if not _wants_page(request):
+        return _service_error(request, told)
+    missing = isinstance(told, PathUnknown)
+    what, detail = (
+        ("There is no such page", f"The address is {_path(request)}.") if missing else (told.title, told.detail)
     )
-    return problem(error.status_code, code, str(error.detail), str(error.detail))
+    answer = page(request, "error.html", told.status, title=what, detail=detail)
+    answer.headers.update(told.headers)
+    return answer
+
+
+def _told_by_framework(request: Request, error: HTTPException) -> ServiceError | None:
+    """What Starlette and FastAPI refuse by themselves, in our words; nothing where they are not known to."""
+    method, path = request.method, _path(request)
+    if error.status_code == 404:
+        return PathUnknown(f"there is no {method} {path} here; {root(request)}/openapi.json has every path and method")
+    if error.status_code == 405:
+        allowed = _allowed(request)
+        return MethodRefused(f"{method} is not allowed at {path}; use {' or '.join(allowed)}", allowed)
+    if error.status_code == 400:
+        return BodyUnreadable(f"{_unreadable(error)}; send what {root(request)}/openapi.json describes, in UTF-8")
+    return TooLarge(str(error.detail)) if error.status_code == 413 else None
+
+
+def _path(request: Request) -> str:
+    return _printable(request.url.path)[:200]
+
+
+def _allowed(request: Request) -> list[str]:
+    """The methods that a path is served for: those of the OpenAPI document, whose most literal template of the path
+    counts as in routing; of a page those of all its routes. Starlette tells those of the first route alone.
+    """
+    path = request.url.path.removeprefix(root(request))
+    paths = {template: item for template, item in request.app.openapi()["paths"].items() if _fits(template, path)}
+    if paths:
+        least = min(template.count("{") for template in paths)
+        return sorted(
+            {method.upper() for template, item in paths.items() if template.count("{") == least for method in item}
+        )
+    kept = {key: request.scope[key] for key in ("type", "path", "root_path", "headers")}
+    routes = request.app.router.routes
+    return [
+        method for method in METHODS if any(one.matches({**kept, "method": method})[0] is Match.FULL for one in routes)
+    ]
+
+
+def _fits(template: str, path: str) -> bool:
+    return compile_path(template)[0].match(path) is not None
+
+
+def _unreadable(error: HTTPException) -> str:
+    cause = error.__cause__
+    if isinstance(cause, UnicodeDecodeError):
+        byte = cause.object[cause.start]
+        where = f"byte {byte:#04x} after {number(cause.start, 'byte')}"
+        return f"the body is not {cause.encoding.upper()}: {where}, {cause.reason}"
+    if isinstance(cause, RecursionError):
+        return "the body is nested too deeply"
+    return f"the body cannot be read: {_printable(str(cause or error.detail))[:300]}"
+
+
+def _not_json(request: Request) -> MediaTypeRefused:
+    told = request.headers.get("content-type")
+    got = f"Content-Type {_printable(told)[:200]!r}" if told else "no Content-Type"
+    return MediaTypeRefused(
+        f"{request.method} {_path(request)} takes JSON, and the body came with {got}; "
+        "send it with 'Content-Type: application/json'"
+    )
 
 
 def _wants_page(request: Request) -> bool:
-    """Whether somebody looks at an address with a browser, and not at the API."""
-    path = request.url.path.removeprefix(root(request))
-    return "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
+    """Whether somebody looks at an address with a browser, and not at the API. Who is signed in by the cookie does."""
+    path, accept = request.url.path.removeprefix(root(request)), request.headers.get("accept", "")
+    return not path.startswith("/api/") and (
+        "text/html" in accept or (COOKIE in request.cookies and "json" not in accept)
+    )
 
 
 def _database_error(request: Request, error: Exception) -> JSONResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -26,6 +27,8 @@ class ServiceError(Exception):
         """The headers that go with the status."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
+        if "allowed" in self.extra:
+            return {"Allow": ", ".join(self.extra["allowed"])}
         if self.status in {429, 503} or "retry_after_s" in self.extra:
             return {"Retry-After": str(self.extra.get("retry_after_s", 1))}
         return {}
@@ -35,6 +38,33 @@ class NotFound(ServiceError):
     """There is no such job, cell, attempt or artifact."""
 
     status, code, title = 404, "not-found", "Not found"
+
+
+class PathUnknown(ServiceError):
+    """Nothing is served at the path."""
+
+    status, code, title = 404, "no-such-path", "There is no such path"
+
+
+class MethodRefused(ServiceError):
+    """The path is served for other methods: those in ``allowed``, and in the header ``Allow``."""
+
+    status, code, title = 405, "method-not-allowed", "The method is not allowed"
+
+    def __init__(self, detail: str, allowed: Sequence[str] = ()) -> None:
+        super().__init__(detail, allowed=list(allowed))
+
+
+class BodyUnreadable(ServiceError):
+    """The body is not in the encoding that it has to be in, or nothing can be made of it."""
+
+    status, code, title = 400, "body-unreadable", "The body cannot be read"
+
+
+class MediaTypeRefused(ServiceError):
+    """The body has a ``Content-Type`` that is not read here, or none."""
+
+    status, code, title = 415, "media-type-refused", "The body's type is not taken"
 
 
 class TokenMissing(ServiceError):

@@ -12,8 +12,6 @@ from service import errors
 from service.errors import ServiceError
 
 MEDIA = "application/problem+json"
-BY_FRAMEWORK = {"method-not-allowed": 405, "http-400": 400}
-"""Codes without a class of their own: `service.error_handlers` makes them of what Starlette refuses."""
 NAMING = {"/api/v1/compare", "/api/v1/history"}
 """Lists whose query names something that may not be there."""
 PLANNED = ("/api/v1/jobs", "/api/v1/imports")
@@ -62,6 +60,8 @@ def _statuses(path: str, method: str, operation: dict[str, Any]) -> Iterator[int
         yield 416
     if method != "get":
         yield from (400, 409, 413)
+    if "application/json" in operation.get("requestBody", {}).get("content", {}):
+        yield 415
     if path in PLANNED and method == "post":
         yield 502
     yield from (status for status in (403, 429) if any(kind.status == status for kind in _kinds()))
@@ -78,13 +78,11 @@ def _by_status() -> dict[int, list[type[ServiceError]]]:
     for kind in _kinds():
         if kind.__module__ == errors.__name__ and kind.code not in {other.code for other in found[kind.status]}:
             found[kind.status].append(kind)
-    found[400].append(type("Malformed", (), {"status": 400, "code": "http-400", "title": "Bad request",
-                                             "__doc__": "The body cannot be read."}))  # fmt: skip
     return dict(found)
 
 
 def _schema() -> dict[str, Any]:
-    codes = sorted({kind.code for kind in _kinds() if kind.__module__ == errors.__name__} | set(BY_FRAMEWORK))
+    codes = sorted({kind.code for kind in _kinds() if kind.__module__ == errors.__name__})
     text = {"type": "string"}
     return {
         "title": "Problem",

@@ -42,6 +42,9 @@ def import_report(
 ) -> None:
     """Import a JUnit report of a run elsewhere. Exits 0 if it passed, 1 if a test failed, 2 if it proves neither.
 
+    A report that has fewer cases than its totals tell proves neither; skipped ones, and what pytest counts as subtests
+    or Catch2 as assertions, need not be there. Times and totals that are none are told.
+
     What is imported is shown and tabled like other results, and everywhere said to be imported.
     """
     told = {"repository": repository, "commit": commit, "runtime": runtime, "suite": suite, "gpu": gpu or []}

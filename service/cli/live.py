@@ -14,6 +14,7 @@ from service.cli.output import text
 from service.cli.render import STYLES, counted, grid, stated, word
 from service.jobs.schemas import CellOutput, JobOutput, Snapshot
 from service.results.table import LONGEST_WHY, duration
+from service.results.verdict import observed
 from service.states import CellState
 from service.words import brief, number
 from worker.messages import Outcome
@@ -90,8 +91,8 @@ def _cases(cell: CellOutput) -> Text:
     if cell.state is CellState.ENDED:
         return text(counted(cell.counts) + (" (flaky)" if cell.flaky else ""))
     bad = counted({key: value for key, value in cell.counts.items() if key not in _GOOD})
-    reported = sum(count for outcome, count in cell.counts.items() if outcome != Outcome.NOT_OBSERVED)
-    done = f"{reported} of {cell.collected}" if cell.collected else ""
+    seen = observed(cell.counts)
+    done = f"{seen} of {max(seen, cell.collected)}" if cell.collected else ""
     return text(", ".join(filter(None, (done, bad))))
 
 

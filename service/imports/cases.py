@@ -51,13 +51,15 @@ _CLASSES = {item.value: item for item in FailureClass}
 @dataclass
 class Cases:
     """A report's observations: ``last`` those that count, ``earlier`` those of runs before in the same report.
-    ``faults`` are errors that belong to no case; ``failing`` is how many failures and errors were seen.
+    ``faults`` are errors that belong to no case; ``failing`` is how many failures and errors were seen, ``odd_times``
+    are the durations that are no length of time.
     """
 
     last: list[CaseEvent] = field(default_factory=list)
     earlier: list[CaseEvent] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     failing: int = 0
+    odd_times: list[str] = field(default_factory=list)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -78,6 +80,8 @@ def cases(report: Report, nodes: Nodes) -> Cases:
             found.faults.append(fault)
             continue
         event = _event(element, nodes)
+        if event.cleaned and not seconds(time := element.attributes.get("time", ""))[1]:
+            found.odd_times.append(time)
         found.failing += int(not element.results and event.outcome in (Outcome.FAILED, Outcome.ERROR))
         if before is not None and _is_teardown_of(*before, element, event):
             whole = f"{found.last[-1].traceback}\n\n{event.message}\n{event.traceback}"
@@ -110,6 +114,11 @@ class _Occurrences:
             self._next[node_id] = number + 1
         self._taken.add((node_id, number))
         return number
+
+
+def was_skipped(element: CaseElement) -> bool:
+    """Whether the case counts among those that its report calls skipped or disabled."""
+    return _outcome(element)[1] in (Outcome.SKIPPED, Outcome.XFAILED)
 
 
 def _fault(element: CaseElement) -> str:

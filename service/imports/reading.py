@@ -36,9 +36,11 @@ class Result:
 
 @dataclass(slots=True)
 class CaseElement:
-    """A `testcase`. ``outputs`` has the texts of its `system-out` and `system-err`, by tag."""
+    """A `testcase`. ``outputs`` has the texts of its `system-out` and `system-err`, by tag; ``suite`` is the number of
+    the outermost suite that it stands in, -1 where it stands in none."""
 
     attributes: Mapping[str, str]
+    suite: int = -1
     results: list[Result] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, list[str]] = field(default_factory=dict)
@@ -46,9 +48,10 @@ class CaseElement:
 
 @dataclass
 class Report:
-    """A report. ``suites`` are the attributes of the outermost ones, whose sums cover those inside; ``properties`` and
-    ``output`` are those of all suites."""
+    """A report. ``whole`` are the attributes of its `testsuites`, ``suites`` those of the outermost suites, whose sums
+    cover those inside; ``properties`` and ``output`` are those of all suites."""
 
+    whole: Mapping[str, str] = field(default_factory=dict)
     suites: list[Mapping[str, str]] = field(default_factory=list)
     cases: list[CaseElement] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
@@ -99,10 +102,12 @@ class _Reader:
     def start(self, name: str, attributes: dict[str, str]) -> None:
         tag = name.rpartition(":")[2]
         self._check(tag)
-        if tag == "testsuite" and "testsuite" not in self._tags:
+        if tag == "testsuites" and not self._tags:
+            self.report.whole = attributes
+        elif tag == "testsuite" and "testsuite" not in self._tags:
             self.report.suites.append(attributes)
         elif tag == "testcase":
-            self._case = CaseElement(attributes)
+            self._case = CaseElement(attributes, len(self.report.suites) - 1 if "testsuite" in self._tags else -1)
             self.report.cases.append(self._case)
         elif tag in RESULTS and self._case is not None and self._tags[-1] == "testcase":
             self._result = Result(tag, attributes)

@@ -80,6 +80,7 @@ def create(
         work_package=about.work_package,
         requested_by=about.requested_by,
         reason=about.reason,
+        detail=reading.summary.detail or None,
         request={**about.model_dump(mode="json"), "report": stored.sha256},
         created_at=now(),
     )

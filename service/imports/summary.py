@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import datetime
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from service.imports.cases import Cases, seconds, total_s
+from service.imports import totals
+from service.imports.cases import Cases, cut, seconds, total_s
 from service.imports.reading import Report
 from service.imports.schemas import ImportInput
+from service.imports.totals import Gap
 from service.results.verdict import FAILING, NOTHING_COLLECTED, ProcessFacts, decide
 from service.states import Origin
+from service.words import number
 from worker.messages import Cause, Outcome, RuntimeSpec, Verdict
 
 LOG_TAIL = 64 << 10
-MOST = Decimal(10**9)
-"""Of what a report counts, the most that a column holds beside its cases: more says no more."""
+MOST_QUOTED = 3
 EARLIEST = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """An imported attempt beside its cases. ``collected`` counts also failures that are told and have no case."""
+    """An imported attempt beside its cases. ``collected`` counts also what is told in totals and has no case."""
 
     verdict: Verdict
     detail: str
@@ -39,13 +39,14 @@ def summarize(report: Report, cases: Cases, now: datetime.datetime) -> Summary:
     counts = cases.counts
     failing = any(counts.get(outcome) for outcome in FAILING)
     untold = 0 if failing else max(0, _declared(report) - cases.failing)
+    gap = totals.gap(report)
     status = 1 if failing else 0 if counts else NOTHING_COLLECTED
     facts = ProcessFacts(exit_code=status, signal=None, finished=not cases.faults)
-    collected = len(cases.last) + untold
+    collected = len(cases.last) + max(untold, gap.missing)
     started, ended = _times(report, cases, now)
     return Summary(
         verdict=decide(Cause.FINISHED, [facts], counts, collected),
-        detail=_detail(cases, untold),
+        detail=_detail(report, cases, untold, gap, now),
         collected=collected,
         started_at=started,
         ended_at=ended,
@@ -71,27 +72,45 @@ def environment(about: ImportInput, runtime: RuntimeSpec, report: Report, tree: 
 
 def _declared(report: Report) -> int:
     """How many failures and errors the outermost suites say they have."""
-    return min(int(MOST), sum(_number(suite, key) for suite in report.suites for key in ("failures", "errors")))
+    return min(totals.MOST, sum(totals.count(suite, key) for suite in report.suites for key in ("failures", "errors")))
 
 
-def _number(suite: Mapping[str, str], key: str) -> int:
-    """A count, ``MOST`` at most, in whatever notation; 0 where it is none."""
-    try:
-        count = Decimal(suite.get(key, ""))
-    except InvalidOperation:
-        return 0
-    return 0 if count.is_nan() else math.ceil(max(Decimal(0), min(count, MOST)))
-
-
-def _detail(cases: Cases, untold: int) -> str:
+def _detail(report: Report, cases: Cases, untold: int, gap: Gap, now: datetime.datetime) -> str:
     parts = [*cases.faults]
+    if gap.text:
+        parts.append(gap.text)
     if untold:
-        parts.append(f"the report counts {untold} failures or errors that no case of it has")
+        parts.append(
+            f"the report counts {number(untold, 'failure or error', 'failures or errors')} that no case of it has"
+        )
     again = {(case.node_id, case.occurrence) for case in cases.earlier}
     saved = sum(case.outcome is Outcome.PASSED and (case.node_id, case.occurrence) in again for case in cases.last)
     if saved:
         parts.append(f"passed only when run again: {saved}")
-    return "; ".join(parts)[:4000]
+    return "; ".join([*parts, *_unread(report, cases, now)])[:4000]
+
+
+def _unread(report: Report, cases: Cases, now: datetime.datetime) -> Iterator[str]:
+    """What the report tells in numbers that are none, and what was made of it."""
+    suites = [report.whole, *report.suites]
+    if cases.odd_times:
+        yield f"of {number(len(cases.odd_times), 'case')} the time is no length of time and counts as 0 s: " + _quoted(
+            cases.odd_times
+        )
+    if times := [suite["time"] for suite in suites if not seconds(suite.get("time", ""))[1]]:
+        yield f"of {number(len(times), 'suite')} the time is no length of time and counts as 0 s: {_quoted(times)}"
+    stamps = [stamp for suite in report.suites if (stamp := suite.get("timestamp", "")) and _stamp(stamp, now) is None]
+    if stamps:
+        yield f"of {number(len(stamps), 'suite')} the time stamp is of no past run and left out: {_quoted(stamps)}"
+    if counts := [f"{key}={suite[key]}" for suite in suites for key in totals.KEYS if totals.is_odd(suite, key)]:
+        yield f"totals that are no counts are left out: {_quoted(counts)}"
+
+
+def _quoted(texts: Sequence[str]) -> str:
+    """The different ones, the first few of them."""
+    different = list(dict.fromkeys(texts))
+    more = f" and {len(different) - MOST_QUOTED} more" if len(different) > MOST_QUOTED else ""
+    return ", ".join(repr(cut(text, 40)) for text in different[:MOST_QUOTED]) + more
 
 
 def _times(report: Report, cases: Cases, now: datetime.datetime) -> tuple[datetime.datetime, datetime.datetime]:

@@ -167,8 +167,9 @@ class CellOutput(Output):
 
 class JobOutput(Output):
     """A job as it stands. ``cells`` counts its cells by state and, where ended, by verdict. ``detail`` says why it
-    waits or ended, where its cells do not: a planning that failed, an approval that is missing, a newer job.
-    ``origin`` is ``imported`` where it holds a report of results that were made elsewhere.
+    waits or ended, where its cells do not: a planning that failed, an approval that is missing, a newer job. Of
+    an import it says what in its report could not be taken as it stands. ``origin`` is
+    ``imported`` where it holds a report of results that were made elsewhere.
     """
 
     id: int

@@ -16,7 +16,8 @@ from worker.messages import Verdict
 
 class Job(Base):
     """One request, or one imported report. ``revision`` counts its changes: a live view's event id. ``planned`` is
-    whether it has its cells; ``detail`` says why it waits or ended where its cells do not.
+    whether it has its cells; ``detail`` says why it waits or ended where its cells do not,
+    and of an import what in its report could not be taken as it stands.
     """
 
     __tablename__ = "jobs"

@@ -21,7 +21,7 @@ from service.pages.render import STATIC, page
 from service.pages.route import PageRoute
 from service.results import views as results
 from service.results.schemas import AttemptOutput
-from service.schemas import MOST_ID
+from service.schemas import MOST_ID, Id
 from service.workers import views as workers
 from worker.messages import Outcome
 
@@ -30,18 +30,19 @@ inside = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=
 
 JOBS_A_PAGE = 30
 CASES_A_PAGE = 100
+CASE = "the number of an observed case, which the links named history beside the cases of a cell or comparison have"
 KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 @inside.get("/")
-def latest(request: Request, session: ReadSession, before: Annotated[int | None, Query(ge=1)] = None) -> Response:
+def latest(request: Request, session: ReadSession, before: Annotated[Id | None, Query()] = None) -> Response:
     """The latest jobs, or those before one."""
     found = jobs.list_jobs(session, before, JOBS_A_PAGE)
     return page(request, "jobs.html", jobs=found, first=before is None)
 
 
 @inside.get("/jobs/{job_id}")
-def job(request: Request, session: ReadSession, job_id: int) -> Response:
+def job(request: Request, session: ReadSession, job_id: Id) -> Response:
     """A job: who and why, the result so far, the matrix."""
     found = jobs.get_job(session, job_id)
     cells = jobs.list_cells(session, job_id)
@@ -53,12 +54,12 @@ def job(request: Request, session: ReadSession, job_id: int) -> Response:
 def cell(
     request: Request,
     session: ReadSession,
-    cell_id: int,
+    cell_id: Id,
     *,
-    attempt: int | None = None,
+    attempt: Id | None = None,
     outcome: Outcome | None = None,
     last: bool = True,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, le=MOST_ID)] = 0,
 ) -> Response:
     """A cell: its attempts, and of the one shown its cases, log and environment."""
     found = jobs.get_cell(session, cell_id)
@@ -93,7 +94,7 @@ def compare(
     repository: RepositoryName = None,
     base: TreeName = None,
     head: TreeName = None,
-    job: Annotated[int | None, Query(ge=1)] = None,
+    job: Annotated[Id | None, Query()] = None,
     change: Change | None = None,
     after: After = None,
 ) -> Response:
@@ -119,8 +120,8 @@ def compare(
 def history(
     request: Request,
     session: ReadSession,
-    case: Annotated[int, Query(ge=1, le=MOST_ID)],
-    before: Annotated[int | None, Query(ge=1, le=MOST_ID)] = None,
+    case: Annotated[Id, Query(description=CASE)],
+    before: Annotated[Id | None, Query()] = None,
 ) -> Response:
     """Over trees, the case that an observation is of."""
     repository, suite, node_id = histories.named(session, case)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from service.jobs.schemas import CellOutput, JobOutput
 from service.results import table
+from service.results.verdict import observed
 from service.states import CellState
 from service.words import number
 from worker.messages import Outcome
@@ -66,12 +67,14 @@ def word(cell: CellOutput) -> str:
     return cell.verdict if cell.state is CellState.ENDED and cell.verdict else cell.state
 
 
-def reported(cell: CellOutput) -> str:
-    """``18 of 27 cases``; empty before anything is collected."""
-    done = sum(cell.counts.values())
-    if not cell.collected and not done:
+def reported(counts: Mapping[str, int], collected: int) -> str:
+    """``18 of 27 cases``; empty before anything is collected. Cases that were asked for and not observed are not
+    reported, and never are more reported than there were: a later process may have collected some anew.
+    """
+    done = observed(counts)
+    if not collected and not done:
         return ""
-    return f"{done:,} of {cell.collected:,} cases" if done != cell.collected else number(done, "case")
+    return f"{done:,} of {number(collected, 'case')}" if done < collected else number(done, "case")
 
 
 def reason(cell: CellOutput) -> str:

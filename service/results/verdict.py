@@ -51,6 +51,11 @@ def decide(cause: Cause, processes: Sequence[ProcessFacts], counts: Mapping[str,
     return _by_last_process(processes[-1], counts, collected)
 
 
+def observed(counts: Mapping[str, int]) -> int:
+    """How many cases were reported; what was asked for and never seen counts as an outcome, and was not."""
+    return sum(counts.values()) - counts.get(Outcome.NOT_OBSERVED, 0)
+
+
 def may_have_passed(counts: Mapping[str, int]) -> bool:
     """Whether cases of these outcomes can be those of an attempt that passed."""
     return any(counts.get(outcome) for outcome in RAN) and not any(counts.get(outcome) for outcome in UNPASSABLE)
@@ -59,9 +64,7 @@ def may_have_passed(counts: Mapping[str, int]) -> bool:
 def _by_last_process(last: ProcessFacts, counts: Mapping[str, int], collected: int) -> Verdict:
     if last.signal is not None:
         return Verdict.CRASHED
-    unobserved = counts.get(Outcome.NOT_OBSERVED, 0)
-    reported = sum(counts.values()) - unobserved
-    complete = not unobserved and reported >= collected
+    complete = not counts.get(Outcome.NOT_OBSERVED) and observed(counts) >= collected
     failing = any(counts.get(outcome) for outcome in FAILING)
     if complete and collected and failing and last.finished:
         return Verdict.FAILED  # also where the session was stopped behind its last case, which pytest calls interrupted

@@ -393,24 +393,37 @@ RUN_ELSEWHERE = ("--repository", "demo", "--commit", "HEAD", "--runtime", "py3.1
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "state"),
+    ("more", "code", "state", "why"),
     [
-        ("", 0, "passed"),
-        ('<testcase classname="t.test_a" name="y"><failure message="one is not two"/></testcase>', 1, "failed"),
-        ('<testcase classname="replaybench" name="x"><error type="replaybench.fault"/></testcase>', 2, "broken"),
+        ("", 0, "passed", ""),
+        ('<testcase classname="t.test_a" name="y"><failure message="one is not two"/></testcase>', 1, "failed", ""),
+        ('<testcase classname="replaybench" name="x"><error type="replaybench.fault"/></testcase>', 2, "broken",
+         " (the report tells of a fault)"),
+        ('<testcase name="y" time="-5"/>', 0, "passed",
+         " (of 1 case the time is no length of time and counts as 0 s: '-5')"),
+        ('</testsuite><testsuite tests="5"><testcase name="y"/>', 2, "broken",
+         " (the report tells of 6 cases and has 2; import it whole)"),
     ],
-)
+)  # fmt: skip
 def test_a_report_is_imported(
-    service: RunningService, registered: GitRepository, cli: Cli, tmp_path: Path, more: str, code: int, state: str
+    service: RunningService,
+    registered: GitRepository,
+    cli: Cli,
+    tmp_path: Path,
+    more: str,
+    code: int,
+    state: str,
+    why: str,
 ) -> None:
-    """The exit code says what became of it; HEAD is the checkout's; the table and the last line say imported."""
-    (tmp_path / "report.xml").write_text(REPORT.format(more))
+    """The exit code says what became of it; HEAD is the checkout's; the table and the last line say imported, and the
+    line also what of the report could not be taken as it stands."""
+    (tmp_path / "report.xml").write_text(f"<testsuites>{REPORT.format(more)}</testsuites>")
     done = cli("import", str(tmp_path / "report.xml"), *RUN_ELSEWHERE, "--gpu", "NVIDIA H200", "--label", "cluster")
     assert done.returncode == code, done.stderr
-    assert f"job 1 {state} (imported): " in done.stdout
+    assert f"job 1 {state} (imported){why}: " in done.stdout
     assert "Origin" in done.stdout
     assert "NVIDIA H200" in done.stdout
-    assert ("y in" in done.stdout) is (state == "failed")
+    assert ("::y in" in done.stdout) is (state == "failed")
     assert f"{state} (imported)" in cli("jobs").stdout
     again = cli("import", str(tmp_path / "report.xml"), *RUN_ELSEWHERE, "--json")
     assert (again.returncode, json.loads(again.stdout)["origin"]) == (code, "imported")

@@ -55,6 +55,8 @@ def test_counts_are_said_as_the_table_says_them() -> None:
         ({}, 0, ""),
         ({"passed": 1}, 3, "1 of 3"),
         ({"passed": 1, "failed": 1, "not-observed": 1}, 3, "2 of 3, 1 failed, 1 not observed"),
+        ({"passed": 1, "not-observed": 1}, 1, "1 of 1, 1 not observed"),
+        ({"passed": 2}, 1, "2 of 2"),
     ],
 )
 def test_a_cell_that_runs_says_what_is_wrong_and_begins_with_no_comma(

@@ -257,6 +257,117 @@ def test_the_verdict_is_by_the_rules_of_runs(
     assert summary(*elements, **suite).verdict is verdict
 
 
+def suite(inside: str, **attributes: str) -> str:
+    """A suite of a report."""
+    told = "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
+    return f"<testsuite{told}>{inside}</testsuite>"
+
+
+def whole(content: str) -> Summary:
+    """What a whole report amounts to."""
+    found = read(content.encode())
+    return summarize(found, cases(found, Nodes()), NOW)
+
+
+NOT_RUN = '<testcase name="d" status="notrun"/>'
+
+
+@pytest.mark.parametrize(
+    ("content", "told", "here"),
+    [
+        (suite('<testcase time="abc"/>', tests="5"), 5, 1),
+        (suite(CASE, tests="1,0"), 1, 1),
+        (suite(CASE, tests=" 3.0 "), 3, 1),
+        (suite(CASE + SKIP, tests="4", skipped="1"), 4, 2),
+        (suite(CASE, tests="4", skipped="1", disabled="1"), 2, 1),
+        (suite(suite(CASE, tests="1") + suite(CASE, tests="1"), tests="3"), 3, 2),
+        (f"<testsuites>{suite(CASE, tests='2')}{suite(CASE * 4)}</testsuites>", 6, 5),
+        (f"<testsuites>{suite(CASE, tests='1')}{suite('', tests='2')}</testsuites>", 3, 1),
+        (f"<testsuites tests='4'>{suite(CASE, tests='2')}</testsuites>", 4, 1),
+        (f"<testsuites tests='2'>{CASE}</testsuites>", 2, 1),
+    ],
+)
+def test_a_total_that_the_cases_do_not_reach_is_no_pass(content: str, told: int, here: int) -> None:
+    """Of a suite, of one among several, or of the whole; the text says how many are told and how many there."""
+    found = whole(content)
+    if told == here:
+        assert found.verdict is Verdict.PASSED
+        return
+    assert (found.verdict, found.collected) == (Verdict.INCOMPLETE, told)
+    assert f"the report tells of {told} cases and has {here}; import it whole" in found.detail
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        suite(CASE + SKIP, tests="2", skipped="1"),
+        suite(CASE + SKIP, tests="1", skipped="1"),  # skipped ones are not counted
+        suite(CASE + SKIP, tests="2"),  # and not told, as of old googletest
+        suite(CASE, tests="3", skipped="2"),  # counted and left out of the file, as gotestsum can
+        suite(CASE, tests="3", skipped="1", disabled="1"),
+        suite(CASE + NOT_RUN, tests="2", disabled="1"),  # googletest
+        suite(suite(CASE, tests="1") + suite(CASE, tests="1"), tests="2"),  # PHPUnit
+        suite(CASE * 3, tests="1"),
+        suite(CASE, tests=""),
+        f"<testsuites tests='2' disabled='0'>{suite(CASE, tests='1')}{suite(CASE, tests='1')}</testsuites>",
+    ],
+)
+def test_producers_that_count_otherwise_pass(content: str) -> None:
+    """Skipped or disabled cases counted or not, in the file or not; sums over nested suites; no total at all."""
+    assert (whole(content).verdict, whole(content).detail) == (Verdict.PASSED, "")
+
+
+@pytest.mark.parametrize("name", ["pytest", "mine"])
+def test_subtests_that_pytest_counts_are_no_missing_cases(tmp_path: Path, name: str) -> None:
+    """As pytest itself counts them, whatever the suite is called; what the totals tell is said."""
+    (tmp_path / "test_x.py").write_text(
+        "import unittest\nclass TestA(unittest.TestCase):\n    def test_b(self):\n"
+        "        for i in range(3):\n            with self.subTest(i=i): pass\n"
+    )
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", f"junit_suite_name={name}",
+         "--junit-xml=out.xml", "test_x.py"], cwd=tmp_path, check=True, capture_output=True,
+    )  # fmt: skip
+    found = whole((tmp_path / "out.xml").read_text())
+    assert (found.verdict, found.collected) == (Verdict.PASSED, 1)
+    assert found.detail.startswith("the report counts 4 and has 1 case; ")
+
+
+def test_assertions_that_catch2_counts_are_no_missing_cases() -> None:
+    """Its host name is always the same."""
+    found = whole(f"<testsuites>{suite(CASE, tests='25', hostname='tbd')}</testsuites>")
+    assert (found.verdict, found.collected) == (Verdict.PASSED, 1)
+    assert "counts 25 and has 1 case" in found.detail
+
+
+def test_failures_stay_failures_where_cases_are_missing() -> None:
+    """And what is missing is said beside."""
+    found = whole(suite(BAD, tests="5", failures="1"))
+    assert (found.verdict, found.detail) == (
+        Verdict.FAILED, "the report tells of 5 cases and has 1; import it whole")  # fmt: skip
+
+
+@pytest.mark.parametrize("time", ["abc", "-5", "1e999", "NaN", "0,5"])
+def test_a_time_that_is_none_is_told(time: str) -> None:
+    """Of a case, and of a suite; each different one once, the first few of many."""
+    found = whole(suite(f'<testcase time="{time}"/>' * 2))
+    said = "the time is no length of time and counts as 0 s"
+    assert (found.verdict, found.detail) == (Verdict.PASSED, f"of 2 cases {said}: {time!r}")
+    assert whole(suite(CASE, time=time)).detail == f"of 1 suite {said}: {time!r}"
+    many = "".join(f'<testcase time="x{index}"/>' for index in range(9))
+    assert whole(suite(many)).detail == f"of 9 cases {said}: 'x0', 'x1', 'x2' and 6 more"
+
+
+def test_other_numbers_that_are_none_are_told() -> None:
+    """Time stamps and totals."""
+    found = whole(suite(CASE, timestamp="yesterday", tests="many", failures="-1", errors="0", skipped=""))
+    assert found.verdict is Verdict.PASSED
+    assert found.detail == (
+        "of 1 suite the time stamp is of no past run and left out: 'yesterday'; "
+        "totals that are no counts are left out: 'tests=many', 'failures=-1'"
+    )
+
+
 @pytest.mark.parametrize(
     ("stamp", "start"),
     [

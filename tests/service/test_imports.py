@@ -230,6 +230,24 @@ def test_a_report_without_cases_is_not_passed(service: RunningService, registere
         assert attempt_of(service, job["id"])["verdict"] == "no-cases"
 
 
+def test_what_a_report_tells_in_vain_is_told_with_its_results(
+    service: RunningService, registered: GitRepository
+) -> None:
+    """An impossible time beside what passed, and a total that its cases do not reach, which is no pass."""
+    odd = '<testcase name="a" time="-5"/>'
+    job = send(service, report(odd))
+    assert job["state"] == "passed"
+    told = attempt_of(service, job["id"])["detail"]
+    assert "counts as 0 s: '-5'" in told
+    assert job["detail"] == service.get(f"/jobs/{job['id']}/table")["detail"] == told
+    assert "<dt>Of the report</dt>" in service.http.get(f"/jobs/{job['id']}").text
+    job = send(service, f"<testsuite tests='5'>{odd}</testsuite>")
+    attempt = attempt_of(service, job["id"])
+    assert (job["state"], attempt["verdict"], attempt["collected"]) == ("broken", "incomplete", 5)
+    assert "the report tells of 5 cases and has 1" in attempt["detail"]
+    assert "the report tells of 5 cases and has 1" in job["detail"]
+
+
 def test_what_we_export_comes_back_as_it_was(service: RunningService, registered: GitRepository) -> None:
     """The same cases, outcomes, classes, durations, messages and tracebacks, whatever their names; then once more."""
     service.submit("demo", "main", suites=["unit"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,15 @@ from service.tokens import Scope, ensure
 from service.tokens import path as token_file
 from tests.support.repository import GitRepository
 from tests.support.running_service import DrivenAttempt, RunningService
-from worker.messages import Cause, Device, EnvironmentEvent, FailureClass, Outcome
+from worker.messages import (
+    AttemptEndedEvent,
+    Cause,
+    Device,
+    EnvironmentEvent,
+    FailureClass,
+    Outcome,
+    ProcessEndedEvent,
+)
 
 
 @pytest.fixture
@@ -105,7 +114,7 @@ def test_an_unknown_address_is_a_page_for_who_reads_pages(browser: httpx.Client,
     for asked, accept in ((path, "*/*"), (f"/api/v1{path}", "text/html")):
         answer = browser.get(asked, headers={"Accept": accept})
         if answer.status_code != 401:
-            assert (answer.status_code, answer.json()["code"]) == (404, "not-found"), asked
+            assert (answer.status_code, answer.json()["code"]) == (404, "no-such-path"), asked
 
 
 @pytest.mark.parametrize("page", ["/", "/jobs/1", "/cells/1?outcome=failed", "/workers"])
@@ -227,6 +236,23 @@ def test_a_cell_with_its_cases(service: RunningService, registered: GitRepositor
     assert "No case of this attempt" in reader.get("/cells/1?outcome=crashed").text
 
 
+def test_no_page_says_that_more_was_reported_than_collected(
+    service: RunningService, registered: GitRepository, reader: httpx.Client
+) -> None:
+    """Where a case was asked for that nothing collected, and where a process ended with more than it collected."""
+    attempt = attempt_of(service)
+    attempt.start(1)
+    attempt.send(attempt.case("t.py::one"), attempt.case("t.py::gone", Outcome.NOT_OBSERVED))
+    attempt.send(ProcessEndedEvent(1, 0, None, 1, 2, True), AttemptEndedEvent(Cause.FINISHED, ""))
+    job, cell = (reader.get(path).text for path in ("/jobs/1", "/cells/1"))
+    for page in (job, cell):
+        assert "1 not observed" in page
+        assert "2 of 1" not in page
+    assert 'data-field="reported">1 case<' in job
+    assert 'aria-label="1 case"' in job
+    assert "1 case reported" in cell
+
+
 def test_cases_come_in_pages(service: RunningService, registered: GitRepository, reader: httpx.Client) -> None:
     """A hundred a page, each case on one of them, under the filter too."""
     attempt = attempt_of(service)
@@ -265,11 +291,48 @@ def test_a_node_id_of_a_megabyte(service: RunningService, registered: GitReposit
 
 
 def test_what_is_not_there_is_a_page(reader: httpx.Client) -> None:
-    """An unknown number and an address that can't be read answer 404 as HTML."""
-    for address in ("/jobs/99", "/cells/99", "/jobs/abc", "/cells/1?outcome=green"):
+    """An unknown number, and one that can't be a number, answer 404 as HTML."""
+    for address in ("/jobs/99", "/cells/99", "/jobs/abc", f"/jobs/{10**30}", "/cells/0"):
         answer = reader.get(address)
         assert answer.status_code == 404
         assert answer.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "says"),
+    [
+        ("/jobs/abc", 404, "In /jobs/abc the job is 'abc'; it must be a whole number."),
+        ("/cells/1.5", 404, "In /cells/1.5 the cell is '1.5'; it must be a whole number."),
+        ("/jobs/0", 404, "In /jobs/0 the job is '0'; it must be greater than or equal to 1."),
+        (f"/jobs/{10**30}", 404, f"the job is '{10**30}'; it must be less than or equal to"),
+        ("/cells/1?outcome=green", 422, "outcome= is 'green'; it must be 'passed', 'failed'"),
+        ("/cells/1?attempt=x", 422, "attempt= is 'x'; it must be a whole number, or leave it out."),
+        (f"/cells/1?after={10**30}", 422, "it must be less than or equal to"),
+        (f"/compare?job={10**30}", 422, "it must be less than or equal to"),
+        ("/?before=x", 422, "before= is 'x'; it must be a whole number, or leave it out."),
+        ("/history", 422, "/history needs case= behind a question mark: the number of an observed case, which"),
+        ("/history?case=a&before=b", 422, "case= is 'a'; it must be a whole number. before= is 'b'"),
+    ],
+)
+def test_an_address_that_is_not_understood_says_what_it_must_be(
+    reader: httpx.Client, address: str, status: int, says: str
+) -> None:
+    """With the value; a page that is there and lacks a parameter is not said to be missing."""
+    answer = reader.get(address)
+    assert answer.status_code == status
+    assert says in html.unescape(answer.text)
+    assert "_id" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/repositories", "/tokens", "/nope", "/attempts/1"])
+@pytest.mark.parametrize("accept", ["text/html,*/*;q=0.8", "*/*"])
+def test_who_is_signed_in_by_a_cookie_gets_pages(reader: httpx.Client, path: str, accept: str) -> None:
+    """Whatever the browser says of what it takes; below /api/, and who asks for JSON, gets a problem document."""
+    page = reader.get(path, headers={"Accept": accept})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "There is no such page" in page.text
+    assert reader.get(f"/api{path}", headers={"Accept": accept}).json()["code"] == "no-such-path"
+    assert reader.get(path, headers={"Accept": "application/json"}).json()["code"] == "no-such-path"
 
 
 def test_workers(service: RunningService, reader: httpx.Client) -> None:

@@ -111,6 +111,26 @@ def test_a_bar_stays_empty_where_cases_are_not_reported() -> None:
     assert progress.bar({}, 0) == ()
 
 
+@pytest.mark.parametrize(
+    ("counts", "collected", "shown"),
+    [
+        ({}, 0, ""),
+        ({}, 3, "0 of 3 cases"),
+        ({"passed": 1}, 3, "1 of 3 cases"),
+        ({"passed": 2, "failed": 1}, 3, "3 cases"),
+        ({"passed": 1, "not-observed": 1}, 1, "1 case"),
+        ({"passed": 1, "not-observed": 2}, 3, "1 of 3 cases"),
+        ({"not-observed": 1}, 1, "0 of 1 case"),
+        ({"not-observed": 1}, 0, ""),
+        ({"passed": 2}, 1, "2 cases"),
+        ({"passed": 1_000}, 2_000, "1,000 of 2,000 cases"),
+    ],
+)
+def test_what_was_not_observed_is_not_reported(counts: dict[str, int], collected: int, shown: str) -> None:
+    """So never more is reported than there was to report."""
+    assert progress.reported(counts, collected) == shown
+
+
 def cell(number: int = 1, **changes: object) -> CellOutput:
     """A cell as the API gives it."""
     plain = {

@@ -109,9 +109,9 @@ function lasted(holder, start, end) {
 }
 
 function reported(cell) {
-  const done = sum(cell.counts);
+  const done = sum(cell.counts) - (cell.counts["not-observed"] ?? 0);
   if (!cell.collected && !done) return "";
-  return done === cell.collected ? number(done, "case") : `${done.toLocaleString("en")} of ${cell.collected.toLocaleString("en")} cases`;
+  return done < cell.collected ? `${done.toLocaleString("en")} of ${number(cell.collected, "case")}` : number(done, "case");
 }
 
 function showCell(cell) {
