@@ -328,6 +328,7 @@ def test_a_job_as_junit(service: RunningService, registered: GitRepository, cli:
     assert f"--attempt {number} is not one of job {second}" in refused.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tamper", "said"),
     [

@@ -26,6 +26,32 @@ def repo(tmp_path_factory: pytest.TempPathFactory, service: RunningService) -> G
     return made
 
 
+WORDED = [
+    (("repos", "add", "A B", "/x"), "NAME 'A B': give small letters, digits"),
+    (("repos", "add", "demo", ""), "GIT-URL '': give one that is not empty"),
+    (("repos", "statuses", "x" * 500), "NAME '"),
+    (("repos", "credential", "demo", "--token", "env:X", "--user", "a b"), "--user 'a b': give 1 to 200 ASCII"),
+    (("webhooks", "add", ""), "TARGET-URL '': give one that is not empty"),
+    (("webhooks", "add", "https://x.test", "--event", "z"), "--event 'z': give 'job.started' or 'job.ended'"),
+    (("webhooks", "rotate", "1", "--overlap", "9999999"), "--overlap 9999999: give 2592000 or less"),
+    (("webhooks", "remove", "9" * 20), f"WEBHOOK '{'9' * 20}': give {2**63 - 1} or less"),
+    (("tokens", "create", "", "--scope", "read"), "NAME '': give 1 to 100 characters in one line"),
+    (("workers", "enroll", ""), "NAME '': give 1 to 80 characters in one line"),
+    (("submit", "--tree", ""), "--tree '': give one that is not empty"),
+    (("submit", "--baseline", ""), "--baseline '': give one that is not empty"),
+    (("submit", "--case", ""), "--case '': give one that is not empty"),
+    (("submit", "--repository", ""), "--repository '': give one that is not empty"),
+    (("submit", "-k", "x" * 1001), "-k 'xxx"),
+    (("submit", "--label", "\udcff"), "--label '\\udcff': give text that is UTF-8"),
+    (("table", "9" * 26), f"JOB '{'9' * 26}': give {2**63 - 1} or less"),
+    (("junit", "1", "--attempt", "-5"), "--attempt '-5': give 1 or more"),
+    (("jobs", "--before", "0"), "--before '0': give 1 or more"),
+    (("compare", "--job", "9" * 26), f"--job '{'9' * 26}': give {2**63 - 1} or less"),
+    (("history", ""), "NODE_ID '': give one that is not empty"),
+]
+"""What each option and argument is called, and what it takes: each row starts the command anew."""
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -44,27 +70,7 @@ def repo(tmp_path_factory: pytest.TempPathFactory, service: RunningService) -> G
         (("table", "99", "--format", "csv"), "not-found"),
         (("rerun", "99"), "not-found"),
         (("rerun", "1", "--cell", "-1"), "--cell -1: give 1 or more"),
-        (("repos", "add", "A B", "/x"), "NAME 'A B': give small letters, digits"),
-        (("repos", "add", "demo", ""), "GIT-URL '': give one that is not empty"),
-        (("repos", "statuses", "x" * 500), "NAME '"),
-        (("repos", "credential", "demo", "--token", "env:X", "--user", "a b"), "--user 'a b': give 1 to 200 ASCII"),
-        (("webhooks", "add", ""), "TARGET-URL '': give one that is not empty"),
-        (("webhooks", "add", "https://x.test", "--event", "z"), "--event 'z': give 'job.started' or 'job.ended'"),
-        (("webhooks", "rotate", "1", "--overlap", "9999999"), "--overlap 9999999: give 2592000 or less"),
-        (("webhooks", "remove", "9" * 20), f"WEBHOOK '{'9' * 20}': give {2**63 - 1} or less"),
-        (("tokens", "create", "", "--scope", "read"), "NAME '': give 1 to 100 characters in one line"),
-        (("workers", "enroll", ""), "NAME '': give 1 to 80 characters in one line"),
-        (("submit", "--tree", ""), "--tree '': give one that is not empty"),
-        (("submit", "--baseline", ""), "--baseline '': give one that is not empty"),
-        (("submit", "--case", ""), "--case '': give one that is not empty"),
-        (("submit", "--repository", ""), "--repository '': give one that is not empty"),
-        (("submit", "-k", "x" * 1001), "-k 'xxx"),
-        (("submit", "--label", "\udcff"), "--label '\\udcff': give text that is UTF-8"),
-        (("table", "9" * 26), f"JOB '{'9' * 26}': give {2**63 - 1} or less"),
-        (("junit", "1", "--attempt", "-5"), "--attempt '-5': give 1 or more"),
-        (("jobs", "--before", "0"), "--before '0': give 1 or more"),
-        (("compare", "--job", "9" * 26), f"--job '{'9' * 26}': give {2**63 - 1} or less"),
-        (("history", ""), "NODE_ID '': give one that is not empty"),
+        *(pytest.param(*row, marks=pytest.mark.long) for row in WORDED),
         (("jobs", "--url", "http://127.0.0.1:1"), "no service answers at http://127.0.0.1:1"),
         (("jobs", "--url", "127.0.0.1"), "give it as http://HOST:PORT"),
     ],

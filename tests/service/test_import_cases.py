@@ -99,6 +99,7 @@ def test_raises(): raise ValueError("x")
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["xunit1", "xunit2"])
 @pytest.mark.parametrize("files", [(), ("tests/test_x.py", "tests/test_broken.py")])
 def test_both_of_pytests_families_give_the_same_cases(tmp_path: Path, family: str, files: tuple[str, ...]) -> None:

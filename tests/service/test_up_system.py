@@ -112,6 +112,7 @@ def test_a_wrong_setting_of_the_worker_ends_it_at_once(tmp_path: Path) -> None:
         assert "Traceback" not in it.said
 
 
+@pytest.mark.long
 def test_a_host_runtime_that_is_left_out_is_told_with_its_variable(tmp_path: Path) -> None:
     """The system goes on without it."""
     where = {"REPLAYBENCH_CACHE_DIR": str(tmp_path / "cache"), "REPLAYBENCH_HOST_RUNTIMES": "/nonexistent/python"}

@@ -445,6 +445,7 @@ def test_3():
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sandbox", ["auto", pytest.param("off", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("harm", "what"),
@@ -493,6 +494,7 @@ odd.mkdir()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("harm", "said"),
     [

@@ -163,6 +163,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sandbox", ["auto", "off"])
 @pytest.mark.parametrize("how", ["address", "name", "file"])
 def test_a_build_backend_gets_its_packages_and_no_password(

@@ -253,6 +253,7 @@ def test_after():
 """
 
 
+@pytest.mark.long
 @needs_sandbox
 @pytest.mark.parametrize(
     "trap", ["os.symlink({outside!r} + '/' + name, place)", "os.symlink({outside!r}, place)", "os.mkfifo(place)",
