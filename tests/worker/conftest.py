@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import sys
 import threading
@@ -15,6 +16,12 @@ from typing import Any
 import pytest
 
 from tests.worker.support import Repository, StubService
+
+
+@pytest.fixture
+def boot() -> str:
+    """A nonce as each worker process has: attempts of two workers with one would share their cgroups, and end them."""
+    return secrets.token_hex(8)
 
 
 @pytest.fixture

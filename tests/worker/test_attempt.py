@@ -73,7 +73,7 @@ module-root = ""
 
 
 @pytest.fixture
-def host(service: StubService, shared_cache: Path, tmp_path: Path, uv: str) -> Iterator[Host]:
+def host(service: StubService, shared_cache: Path, tmp_path: Path, uv: str, boot: str) -> Iterator[Host]:
     settings = Settings(
         BROKER_URL="redis://nowhere",
         REPLAYBENCH_SERVICE_URL=service.url,
@@ -87,8 +87,8 @@ def host(service: StubService, shared_cache: Path, tmp_path: Path, uv: str) -> I
         client=client,
         tools=Tools(uv, shared_cache, 120.0),
         hosts=probe_hosts([Path(sys.executable)]),
-        folder=tmp_path / "attempts",
-        spool=tmp_path / "spool",
+        folder=tmp_path / "attempts" / boot,
+        spool=tmp_path / "spool" / boot,
         heartbeat_s=0.3,
         stopping=threading.Event(),
         holds=find_holds(settings),

@@ -171,6 +171,7 @@ def test_a_build_backend_gets_its_packages_and_no_password(
     repository: Repository,
     tmp_path: Path,
     uv: str,
+    boot: str,
     index: str,
     sandbox: str,
     how: str,
@@ -196,7 +197,7 @@ def test_a_build_backend_gets_its_packages_and_no_password(
     )
     tools = Tools(uv, settings.cache_dir, 120.0, uv_cache=tmp_path / "cache" / "uv")
     client = Client(service.url, "secret")
-    folders = (tmp_path / "cache" / "attempts", tmp_path / "cache" / "spool")
+    folders = (settings.cache_dir / "attempts" / boot, settings.cache_dir / "spool" / boot)
     hosts = probe_hosts([Path(sys.executable)])
     host = Host(settings, client, tools, hosts, *folders, 0.3, threading.Event(), holds=find_holds(settings))
     repository.commit(

@@ -53,15 +53,15 @@ def settings(service: StubService, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def host(service: StubService, settings: Settings, tmp_path: Path, uv: str) -> Iterator[Host]:
+def host(service: StubService, settings: Settings, tmp_path: Path, uv: str, boot: str) -> Iterator[Host]:
     client = Client(service.url, "secret")
     yield Host(
         settings=settings,
         client=client,
         tools=Tools(uv, settings.cache_dir, 120.0),
         hosts=probe_hosts([Path(sys.executable)]),
-        folder=settings.cache_dir / "attempts" / "b00t",
-        spool=settings.cache_dir / "spool" / "b00t",
+        folder=settings.cache_dir / "attempts" / boot,
+        spool=settings.cache_dir / "spool" / boot,
         heartbeat_s=0.3,
         stopping=threading.Event(),
         holds=find_holds(settings),
