@@ -72,6 +72,13 @@ def push(service: RunningService, repo: GitRepository, ref: str, before: str, af
     return answer.json()
 
 
+def from_fork(service: RunningService, repository: GitRepository, head: str, base: str) -> dict[str, Any]:
+    """What a pull request from a stranger's fork is answered."""
+    payload = forges.pull_request(str(repository.path), head, base, fork="mallory/demo")
+    answer: dict[str, Any] = forges.post(service.url, "github", "pull_request", payload).json()
+    return answer
+
+
 def planned(service: RunningService, job: int) -> Any:
     """The job, once it is no longer planning."""
 
@@ -233,13 +240,12 @@ def test_an_approval_holds_for_a_commit_that_comes_back(
 ) -> None:
     """It is the commit that the person looked at."""
     head = registered.commit("theirs")
-    payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
-    job = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    job = from_fork(service, registered, head, first)["job"]
     planned(service, job)
     service.post(f"/jobs/{job}/approve", {})
     planned(service, job)
     service.post(f"/jobs/{job}/cancel")
-    again = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    again = from_fork(service, registered, head, first)["job"]
     assert planned(service, again)["cells"] == {"queued": 1}
 
 
@@ -352,8 +358,7 @@ def test_a_forks_pull_request_waits_for_a_person(
     """Nothing of it is handed out before the approval, which holds for that commit alone."""
     registered.git("checkout", "-q", "-b", "topic")
     head = registered.commit("theirs", src__b_dot_py="b = 1\n")
-    payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
-    job = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    job = from_fork(service, registered, head, first)["job"]
     waiting = planned(service, job)
     assert (waiting["state"], waiting["cells"]) == ("waiting", {})
     assert f"replaybench approve {job}" in waiting["detail"]
@@ -533,8 +538,7 @@ def test_a_job_that_still_plans_can_be_cancelled(
 ) -> None:
     """A job without cells ends at once, and can be planned again."""
     head = registered.commit("theirs")
-    payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
-    job = forges.post(service.url, "github", "pull_request", payload).json()["job"]
+    job = from_fork(service, registered, head, first)["job"]
     planned(service, job)
     assert service.post(f"/jobs/{job}/cancel")["state"] == "cancelled"
     assert service.http.post(f"/api/v1/jobs/{job}/cancel").json()["code"] == "job-ended"
@@ -576,8 +580,7 @@ def test_the_pages_show_deliveries_and_take_the_forms(
         assert browser.post("/sign-in", data={"token": token}).status_code == 303
         assert "replaybench repos hook-secret" in browser.get("/hooks").text
         head = registered.commit("theirs <b>bold</b>")
-        payload = forges.pull_request(str(registered.path), head, first, fork="mallory/demo")
-        told = forges.post(service.url, "github", "pull_request", payload).json()
+        told = from_fork(service, registered, head, first)
         planned(service, told["job"])
         listed = browser.get("/hooks").text
         assert f'href="/jobs/{told["job"]}"' in listed

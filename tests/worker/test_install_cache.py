@@ -14,6 +14,7 @@ import pytest
 from tests.support import small_disk, wheels
 from tests.support.wheels import wheel
 from tests.worker.support import wait_for
+from tests.worker.test_attempt import PROJECT
 from worker.errors import Stopped
 from worker.runtimes import install_cache, room
 from worker.runtimes.runtime_use import Use
@@ -32,15 +33,6 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
         wheel.writestr(f"{info}/RECORD", "")
     return NAME
 build_editable = build_wheel
-"""
-PROJECT = """
-[project]
-name = "thing"
-version = "0.3"
-[build-system]
-requires = []
-build-backend = "backend"
-backend-path = ["."]
 """
 
 

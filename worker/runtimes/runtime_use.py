@@ -12,6 +12,7 @@ import fcntl
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from worker.errors import Stopped
@@ -47,10 +48,7 @@ class Use:
         Raises:
             Stopped: the attempt was asked to end before.
         """
-        while not self.alone():
-            if stop.is_set():
-                raise Stopped("stopped while waiting for the users of a damaged runtime")
-            time.sleep(_POLL_S)
+        _wait(self.alone, stop, "the users of a damaged runtime")
 
     def wait_share(self, stop: threading.Event) -> None:
         """Hold it as one of many, once nobody holds it alone.
@@ -58,10 +56,7 @@ class Use:
         Raises:
             Stopped: the attempt was asked to end before.
         """
-        while not self.share():
-            if stop.is_set():
-                raise Stopped("stopped while another attempt makes room on the disk")
-            time.sleep(_POLL_S)
+        _wait(self.share, stop, "another attempt that makes room on the disk")
 
     def release(self) -> None:
         """Let go."""
@@ -77,6 +72,13 @@ class Use:
         except BlockingIOError:
             return False
         return True
+
+
+def _wait(hold: Callable[[], bool], stop: threading.Event, whom: str) -> None:
+    while not hold():
+        if stop.is_set():
+            raise Stopped(f"stopped while waiting for {whom}")
+        time.sleep(_POLL_S)
 
 
 def last_used(home: Path) -> float:
