@@ -615,7 +615,7 @@ def test_a_full_disk_under_the_spool_is_infrastructure(
 ) -> None:
     """All that happened is told, and no result of such a disk is trusted."""
     repository.commit(SUITE)
-    host.spool.mkdir()
+    host.spool.mkdir(parents=True)
     (host.spool / "5.jsonl").symlink_to("/dev/full")
     run(host, repository)
     assert ended(service).cause is Cause.INFRASTRUCTURE
