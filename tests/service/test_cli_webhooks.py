@@ -151,7 +151,8 @@ def test_the_page_shows_what_became_of_everything(
     with forge_server.serving(lambda _: Reply(410, b"<i>gone</i>")) as receiver:
         service.post("/webhooks", {"url": receiver.url, "events": ["job.ended"]}, 201)
         job = service.submit("demo", "main")
-        wait_for(lambda: "404" in reader.get("/notifications").text, "the status to be given up")
+        wait_for(lambda: service.get("/statuses/1")["state"] == "gave-up", "the status to be given up")
+        assert "404 &lt;b&gt;not found&lt;/b&gt;" in reader.get("/notifications").text
         service.post(f"/jobs/{job['id']}/cancel")
         wait_for(lambda: "is told no more" in reader.get("/notifications").text, "the webhook to be disabled")
         wait_for(lambda: len(forge.taken) == 1, "the end to be told")
