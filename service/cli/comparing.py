@@ -59,7 +59,8 @@ def compare(
 ) -> None:
     """Compare two trees case by case. Exits 1 if something broke, 2 if nothing did but not all could be compared.
 
-    Not compared is also a case that passed in BASE, and is skipped, gone or not observed in HEAD.
+    Not compared is also a case that passed in BASE, and is skipped, gone, not observed or expected to fail in HEAD.
+    What one tree alone was asked for is told, and does not count.
     """
     from service.cli import output
     from service.cli.connect import connect

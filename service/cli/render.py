@@ -12,8 +12,8 @@ from rich.table import Table
 from service.access.schemas import TokenOutput
 from service.cli.output import text
 from service.compare.comparison import MEANING, Change, conclusion
+from service.compare.markdown import alone, named, observed, sentence, words
 from service.compare.markdown import counted as changes
-from service.compare.markdown import named, observed, sentence, words
 from service.compare.schemas import CompareOutput, HistoryEntry
 from service.jobs.schemas import CellOutput, JobOutput, PlanOutput
 from service.repositories.schemas import RepositoryOutput
@@ -99,7 +99,8 @@ def compare_text(found: CompareOutput) -> Group:
         cases.add_row(text(words(case.change), _CHANGES.get(case.change, "")), *map(text, told))
     meaning = [text(f"{words(change)}: {MEANING[Change(change)]}") for change in found.counts]
     last = text(conclusion(broke=found.broke, complete=found.complete), "red" if found.broke else "")
-    return Group(text(sentence(found)), pairs, *([cases] if found.cases else []), *meaning, text(""), last)
+    notes = [text(line) for line in alone(found)]
+    return Group(text(sentence(found)), pairs, *notes, *([cases] if found.cases else []), *meaning, text(""), last)
 
 
 def history_table(entries: Sequence[HistoryEntry]) -> Table:

@@ -19,6 +19,7 @@ class Change(enum.StrEnum):
     BROKEN = "broken"
     FAILING_DIFFERENTLY = "failing-differently"
     FLAKY = "flaky"
+    EXPECTED_TO_FAIL = "expected-to-fail"
     FIXED = "fixed"
     VANISHED = "vanished"
     NEW = "new"
@@ -32,16 +33,18 @@ MEANING: Mapping[Change, str] = {
     Change.BROKEN: "passed before, fails now",
     Change.FAILING_DIFFERENTLY: "fails with another outcome or failure class",
     Change.FLAKY: "attempts of one tree disagree on it",
-    Change.FIXED: "failed before, passes now",
+    Change.EXPECTED_TO_FAIL: "fails now, and is marked as one that may, which it was not before",
+    Change.FIXED: "failed before, as expected or not, and passes now",
     Change.VANISHED: "was there before, is not collected now",
     Change.NEW: "is collected only now",
     Change.NOT_COMPARABLE: "observed with another GPU model, driver, torch build or lightning",
     Change.NOT_RUN: "skipped, not observed or not selected on one side, or absent where not all cases were told",
     Change.FAILING_THE_SAME: "fails as before",
-    Change.STILL_PASSING: "passes as before, or fails as it is expected to",
+    Change.STILL_PASSING: "passes as before, or is expected to fail as before",
 }
 
-GOOD = frozenset({Outcome.PASSED, Outcome.XFAILED, Outcome.XPASSED})
+PASSES = frozenset({Outcome.PASSED, Outcome.XPASSED})
+GOOD = PASSES | {Outcome.XFAILED}
 SIDES = ("base", "head")
 UNSEEN = frozenset({Outcome.SKIPPED, Outcome.NOT_OBSERVED})
 WHOLE = frozenset({Verdict.PASSED, Verdict.FAILED})
@@ -103,10 +106,13 @@ class Compared:
 
     @property
     def lost(self) -> bool:
-        """Whether it passed in base, and nothing says what it does in head: skipped, absent, not observed or flaky."""
+        """Whether it passed in base, and nobody saw it pass or break in head: it is skipped there, absent, not
+        observed, flaky, or expected to fail.
+        """
         if self.base is None or self.base.outcome not in GOOD or self.change is Change.BROKEN:
             return False
-        return self.head is None or self.head.outcome not in GOOD
+        enough = PASSES if self.base.outcome in PASSES else GOOD
+        return self.head is None or self.head.outcome not in enough
 
     @property
     def shown(self) -> Seen:
@@ -142,9 +148,12 @@ def _change(key: Key, base: Side, head: Side) -> Change:
 def _on_both(before: Seen, after: Seen) -> Change:
     if before.outcome in UNSEEN or after.outcome in UNSEEN:
         return Change.NOT_RUN
-    passed, passes = before.outcome in GOOD, after.outcome in GOOD
-    if passed or passes:
-        return Change.STILL_PASSING if passed and passes else Change.FIXED if passes else Change.BROKEN
+    if after.outcome is Outcome.XFAILED:
+        return Change.STILL_PASSING if before.outcome is Outcome.XFAILED else Change.EXPECTED_TO_FAIL
+    if after.outcome in PASSES:
+        return Change.STILL_PASSING if before.outcome in PASSES else Change.FIXED
+    if before.outcome in GOOD:
+        return Change.BROKEN
     same = (before.outcome, before.failure_class) == (after.outcome, after.failure_class)
     return Change.FAILING_THE_SAME if same else Change.FAILING_DIFFERENTLY
 
@@ -172,7 +181,7 @@ def note(base: Side, head: Side, lost: int = 0) -> str:
     parts = [f"{name} was imported" for name, side in zip(SIDES, (base, head), strict=True) if side.imported]
     parts += _doubts(base, head)
     if lost and base.ran and head.ran and base.key == head.key:
-        parts.append(f"{lost} passed in base and did not run to an end in head")
+        parts.append(f"passed in base, not seen to pass in head: {lost}")
     return "; ".join(parts)
 
 

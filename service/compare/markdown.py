@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from service.compare.comparison import Change, conclusion
+from service.compare.comparison import SIDES, Change, conclusion
 from service.compare.schemas import ComparedCase, CompareOutput, ObservationOutput
 from service.results.table import escape
 
@@ -36,6 +36,16 @@ def sentence(found: CompareOutput) -> str:
     return f"{found.base.name} to {found.head.name}: {counted(found.counts)}"
 
 
+def alone(found: CompareOutput) -> list[str]:
+    """``Only base was asked for gate under Python 3.11``: a line for each tree that has such places."""
+    lines = []
+    for side in SIDES:
+        places = [f"{place.suite} under {place.runtime_title}" for place in found.alone if place.side == side]
+        if places:
+            lines.append(f"Only {side} was asked for {', '.join(places)}")
+    return lines
+
+
 def markdown(found: CompareOutput) -> str:
     """The pairs, then the listed cases."""
     pairs = [[pair.runtime, pair.suite, counted(pair.counts), pair.note] for pair in found.pairs]
@@ -48,6 +58,7 @@ def markdown(found: CompareOutput) -> str:
         f"{escape(sentence(found))}\n",
         f"{told.capitalize()}.\n",
         _table(["Runtime", "Suite", "Cases", "Note"], pairs),
+        *(f"{escape(line)}.\n" for line in alone(found)),
     ]
     if cases:
         parts.append(_table(["Change", "Runtime", "Suite", "Case", found.base.name, found.head.name], cases))

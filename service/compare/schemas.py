@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Literal
 
 from service.compare.comparison import Change
 from service.schemas import Output
@@ -35,8 +36,8 @@ class SideOutput(Output):
 class PairOutput(Output):
     """One runtime and suite in both trees. ``broke`` says that a case broke, or the suite as a whole.
 
-    ``lost`` counts the cases that passed in base, and of which nothing says what they do in head: skipped, absent, not
-    observed, or flaky. ``compared``: both sides ran, under one comparison key.
+    ``lost`` counts the cases that passed in base, and that nobody saw pass or break in head: skipped there, absent, not
+    observed, flaky, or expected to fail. ``compared``: both sides ran, under one comparison key.
     """
 
     runtime: str
@@ -49,6 +50,15 @@ class PairOutput(Output):
     compared: bool
     lost: int
     note: str
+
+
+class PlaceOutput(Output):
+    """A runtime and suite that one tree alone was asked for, so that there is nothing to compare it with."""
+
+    runtime: str
+    runtime_title: str
+    suite: str
+    side: Literal["base", "head"]
 
 
 class ObservationOutput(Output):
@@ -78,6 +88,7 @@ class CompareOutput(Output):
 
     ``next`` is the query to add for the following page. ``broke``: something that passed in base does not in head.
     ``complete``: every pair has an attempt on both sides that ran and may be compared, and none has lost a case.
+    ``alone``: what one tree alone was asked for; it says nothing for or against the other.
     """
 
     repository: str
@@ -88,6 +99,7 @@ class CompareOutput(Output):
     broke: bool
     complete: bool
     pairs: list[PairOutput]
+    alone: list[PlaceOutput]
     cases: list[ComparedCase]
     next: str | None = None
 

@@ -18,6 +18,7 @@ from service.compare.schemas import (
     CompareOutput,
     ObservationOutput,
     PairOutput,
+    PlaceOutput,
     SideOutput,
 )
 from service.compare.sides import Counting, Place
@@ -85,6 +86,7 @@ def compare(session: Session, question: Question, listing: Listing) -> CompareOu
         broke=any(pair.output.broke for pair in pairs),
         complete=bool(pairs) and all(pair.output.compared and not pair.output.lost for pair in pairs),
         pairs=[pair.output for pair in pairs],
+        alone=_alone(session, base, head, question.job),
         cases=_cases(session, page),
         next=Cursor(*last[0].place, *last[1].place).query if last else None,
     )
@@ -117,6 +119,20 @@ def _places(
     both = sides.places(session, base.id, job) & sides.places(session, head.id, job)
     before, after = sides.counting(session, base.id, job), sides.counting(session, head.id, job)
     return [(place, (before.get(place), after.get(place))) for place in sorted(both)]
+
+
+def _alone(session: Session, base: Tree, head: Tree, job: int | None) -> list[PlaceOutput]:
+    """The places that one of the trees was not asked for."""
+    before, after = sides.places(session, base.id, job), sides.places(session, head.id, job)
+    return [
+        PlaceOutput(
+            runtime=place[0],
+            runtime_title=RuntimeSpec.parse(place[0]).title,
+            suite=place[1],
+            side="base" if place in before else "head",
+        )
+        for place in sorted(before ^ after)
+    ]
 
 
 def _pair(session: Session, place: Place, found: tuple[Counting | None, Counting | None], listing: Listing) -> _Pair:

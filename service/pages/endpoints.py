@@ -13,6 +13,7 @@ from service.compare import views as comparisons
 from service.compare.comparison import MEANING, Change
 from service.compare.cursor import Cursor
 from service.compare.endpoints import After, RepositoryName, TreeName
+from service.compare.markdown import alone
 from service.dependencies import ReadSession, SettingsDep, signed_in
 from service.errors import NotFound
 from service.jobs import views as jobs
@@ -112,6 +113,7 @@ def compare(
         "query": query,
         "trees": trees,
         "conclusion": conclusion,
+        "alone": alone(found),
     }
     return page(request, "compare.html", **values, meaning=MEANING, paged=after is not None)
 

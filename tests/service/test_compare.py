@@ -73,6 +73,28 @@ def test_trees_of_different_jobs_are_named_by_the_commits_beginning(
     assert compared(service, repository="demo", base=commits[0][:7], head=commits[1][:7], job=2)["status"] == 404
 
 
+def test_what_one_tree_alone_was_asked_for_is_told_and_does_not_count(
+    service: RunningService, commits: tuple[str, str]
+) -> None:
+    """In every form: a suite that nobody ran on the other side must not look as if it had passed there."""
+    service.submit("demo", commits[0], suites=["unit", "other"])
+    run(service, {"t::a": P})
+    run(service, {"t::a": P})
+    service.submit("demo", commits[1], suites=["unit"])
+    run(service, {"t::a": P})
+    base, head = (commit[:7] for commit in commits)
+    found = compared(service, repository="demo", base=base, head=head)
+    assert [(pair["suite"], found["complete"]) for pair in found["pairs"]] == [("unit", True)]
+    (alone,) = found["alone"]
+    assert (alone["suite"], alone["side"]) == ("other", "base")
+    said = f"Only base was asked for other under {alone['runtime_title']}."
+    query = {"repository": "demo", "base": base, "head": head}
+    assert said in service.http.get("/api/v1/compare", params={**query, "format": "markdown"}).text
+    assert said in service.http.get("/compare", params=query).text
+    (turned,) = compared(service, repository="demo", base=head, head=base)["alone"]
+    assert turned["side"] == "head"
+
+
 def test_pages_of_cases_follow_each_other_without_gap(service: RunningService, commits: tuple[str, str]) -> None:
     job = service.submit("demo", *commits, suites=["unit", "other"])["id"]
     for outcome in (P, P, F, F):

@@ -9,6 +9,7 @@ from service.compare.cursor import Cursor
 from worker.messages import FailureClass, Outcome, Verdict
 
 P, F, E, S, N = Outcome.PASSED, Outcome.FAILED, Outcome.ERROR, Outcome.SKIPPED, Outcome.NOT_OBSERVED
+X = Outcome.XFAILED
 BITS, ASSERT = FailureClass.BITWISE_MISMATCH, FailureClass.ASSERTION
 
 
@@ -26,7 +27,12 @@ def side(*cases: Outcome | Seen | None, verdict: Verdict = Verdict.FAILED, **mor
     ("before", "after", "change"),
     [
         (P, P, Change.STILL_PASSING),
-        (P, Outcome.XFAILED, Change.STILL_PASSING),
+        (P, X, Change.EXPECTED_TO_FAIL),
+        (Outcome.XPASSED, X, Change.EXPECTED_TO_FAIL),
+        (X, X, Change.STILL_PASSING),
+        (X, P, Change.FIXED),
+        (X, F, Change.BROKEN),
+        (F, X, Change.EXPECTED_TO_FAIL),
         (P, F, Change.BROKEN),
         (P, Outcome.CRASHED, Change.BROKEN),
         (P, Outcome.TIMED_OUT, Change.BROKEN),
@@ -63,6 +69,9 @@ def test_another_comparison_key_makes_every_common_case_not_comparable() -> None
         (P, N, True),
         (P, None, True),
         (Outcome.XPASSED, S, True),
+        (P, X, True),
+        (X, X, False),
+        (X, S, True),
         (P, P, False),
         (P, F, False),
         (F, S, False),
@@ -70,7 +79,9 @@ def test_another_comparison_key_makes_every_common_case_not_comparable() -> None
         (None, S, False),
     ],
 )
-def test_what_passed_and_does_not_run_now_is_lost(before: Outcome | None, after: Outcome | None, lost: bool) -> None:
+def test_what_passed_and_neither_passes_nor_breaks_now_is_lost(
+    before: Outcome | None, after: Outcome | None, lost: bool
+) -> None:
     """It is not broken, and nobody has seen it pass; so too where head left it out of its selection."""
     (found,) = compare(side(before), side(after))
     assert found.lost is lost
@@ -78,7 +89,7 @@ def test_what_passed_and_does_not_run_now_is_lost(before: Outcome | None, after:
     flaky = {("0", 0)}
     assert compare(side(P), side(F, flaky=flaky))[0].lost
     assert not compare(side(P), side(P, flaky=flaky))[0].lost
-    assert note(side(P), side(S), 1) == "1 passed in base and did not run to an end in head"
+    assert note(side(P), side(S), 1) == "passed in base, not seen to pass in head: 1"
 
 
 @pytest.mark.parametrize("verdict", [Verdict.CRASHED, Verdict.TIMED_OUT])
