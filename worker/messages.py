@@ -143,6 +143,11 @@ class RuntimeSpec:
         """``Python 3.11 / torch 2.9.1+cu129``, as a table shows it."""
         return f"Python {self.python}" + (f" / torch {self.torch_version}" if self.torch else "")
 
+    @property
+    def full_title(self) -> str:
+        """``Python 3.11 / torch 2.9.1+cu129 / lightning 2.6.6``, where no column beside it has the lightning."""
+        return self.title + (f" / lightning {self.lightning}" if self.lightning else "")
+
     @classmethod
     def parse(cls, text: str) -> RuntimeSpec:
         """The runtime of an id.

@@ -72,7 +72,7 @@ def _entry(case: Case, attempt: Attempt, cell: Cell, tree: Tree) -> HistoryEntry
         tree=tree_name(tree.commit, tree.probe_digest),
         commit=tree.commit,
         runtime=cell.runtime,
-        runtime_title=RuntimeSpec.parse(cell.runtime).title,
+        runtime_title=RuntimeSpec.parse(cell.runtime).full_title,
         suite=cell.suite,
         occurrence=case.occurrence,
         outcome=case.outcome,

@@ -127,7 +127,7 @@ def _alone(session: Session, base: Tree, head: Tree, job: int | None) -> list[Pl
     return [
         PlaceOutput(
             runtime=place[0],
-            runtime_title=RuntimeSpec.parse(place[0]).title,
+            runtime_title=RuntimeSpec.parse(place[0]).full_title,
             suite=place[1],
             side="base" if place in before else "head",
         )
@@ -143,7 +143,7 @@ def _pair(session: Session, place: Place, found: tuple[Counting | None, Counting
     lost = sum(case.lost for case in cases) if compared else 0
     output = PairOutput(
         runtime=place[0],
-        runtime_title=RuntimeSpec.parse(place[0]).title,
+        runtime_title=RuntimeSpec.parse(place[0]).full_title,
         suite=place[1],
         base=_side(found[0]),
         head=_side(found[1]),

@@ -14,7 +14,8 @@ from service.compare.comparison import MEANING, Change
 from service.compare.cursor import Cursor
 from service.compare.endpoints import After, RepositoryName, TreeName
 from service.compare.markdown import alone
-from service.dependencies import ReadSession, SettingsDep, signed_in
+from service.compare.names import pinned
+from service.dependencies import DatabaseDep, ReadSession, SettingsDep, signed_in
 from service.errors import NotFound
 from service.jobs import views as jobs
 from service.pages import audit, log, matrix, notifications, sign_in
@@ -24,7 +25,7 @@ from service.results import views as results
 from service.results.schemas import AttemptOutput
 from service.schemas import MOST_ID, Id
 from service.workers import views as workers
-from worker.messages import Outcome
+from worker.messages import Outcome, RuntimeSpec
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 inside = APIRouter(route_class=PageRoute, include_in_schema=False, dependencies=[Depends(signed_in)])
@@ -69,6 +70,7 @@ def cell(
     if shown is None and attempt is not None:
         raise NotFound(f"Cell {cell_id} has no attempt {attempt}.")
     values: dict[str, Any] = {"cell": found, "attempts": attempts, "attempt": shown, "outcome": outcome, "last": last}
+    values["runtime"] = RuntimeSpec.parse(found.runtime)
     if shown is not None:
         values["cases"] = results.list_cases(
             session, shown.id, outcome=outcome, last=last, after=after, limit=CASES_A_PAGE
@@ -91,7 +93,8 @@ def _filter(attempt: int, outcome: Outcome | None, *, last: bool) -> str:
 @inside.get("/compare")
 def compare(
     request: Request,
-    session: ReadSession,
+    database: DatabaseDep,
+    settings: SettingsDep,
     repository: RepositoryName = None,
     base: TreeName = None,
     head: TreeName = None,
@@ -99,13 +102,14 @@ def compare(
     change: Change | None = None,
     after: After = None,
 ) -> Response:
-    """Two trees, case by case."""
-    question = comparisons.Question(repository, base, head, job)
+    """Two trees, case by case. Its links name them by their commits, and so show the same when a branch has moved."""
+    question = pinned(database, settings, comparisons.Question(repository, base, head, job))
     listing = comparisons.Listing(change, Cursor.parse(after) if after else None, CASES_A_PAGE)
-    found = comparisons.compare(session, question, listing)
+    with database.read() as session:
+        found = comparisons.compare(session, question, listing)
+        trees = jobs.get_job(session, job).trees if job is not None else []
     asked = {"repository": found.repository, "job": job, "base": found.base.name, "head": found.head.name}
     query = urlencode({key: value for key, value in asked.items() if value is not None})
-    trees = jobs.get_job(session, job).trees if job is not None else []
     conclusion = comparison.conclusion(broke=found.broke, complete=found.complete)
     values: dict[str, Any] = {
         "found": found,

@@ -50,8 +50,7 @@ def arrange(cells: Sequence[CellOutput]) -> Matrix:
 
 def _row(by_suite: dict[str, CellOutput], suites: Sequence[str], *, varied: bool) -> Row:
     first = next(iter(by_suite.values()))
-    lightning = _lightning(first.runtime)
-    title = f"{first.runtime_title} / lightning {lightning}" if varied and lightning else first.runtime_title
+    title = RuntimeSpec.parse(first.runtime).full_title if varied else first.runtime_title
     return Row(first.runtime, title, tuple(by_suite.get(suite) for suite in suites))
 
 

@@ -224,6 +224,9 @@ def test_a_comparison_takes_what_names_a_commit(cli: Cli, service: RunningServic
     for base, head in (("v1", "main"), ("HEAD~1", "HEAD"), ("@^", two[:9]), (one, "refs/heads/main")):
         done = cli("compare", base, head)
         assert f"{one[:7]} to {two[:7]}: 1 still passing" in done.stdout, (base, head, done.stderr)
+    shown = service.http.get("/compare", params={"repository": "demo", "base": "v1", "head": "main"}).text
+    assert f"<title>{one[:7]} to {two[:7]} ·" in shown
+    assert f"base={one[:7]}&amp;head={two[:7]}" in shown, "its links go on to say the same"
     refused = cli("compare", "v1", "nowhere")
     assert (refused.returncode, "'nowhere' is no name of one; give a commit, branch" in refused.stderr) == (2, True)
     assert "+probe:abcd" in cli("compare", "v1", "main+probe:abcd").stderr

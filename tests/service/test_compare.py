@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.repository import GitRepository
+from tests.support.repository import PYTHON, GitRepository
 from tests.support.running_service import RunningService
 from worker.messages import EnvironmentEvent, FailureClass, Outcome
 
@@ -93,6 +93,23 @@ def test_what_one_tree_alone_was_asked_for_is_told_and_does_not_count(
     assert said in service.http.get("/compare", params=query).text
     (turned,) = compared(service, repository="demo", base=head, head=base)["alone"]
     assert turned["side"] == "head"
+
+
+def test_runtimes_of_one_torch_and_two_lightnings_are_told_apart(
+    service: RunningService, commits: tuple[str, str]
+) -> None:
+    """Wherever a runtime stands without a column for its lightning: pairs, a case's history, a cell's page."""
+    runtimes = [f"{PYTHON}-pl{version}" for version in ("2.5.4", "2.6.6")]
+    job = service.submit("demo", *commits, runtimes=runtimes)["id"]
+    for _ in range(4):
+        run(service, {"t::a": P})
+    titles = [pair["runtime_title"] for pair in compared(service, job=job)["pairs"]]
+    assert [title.partition(" / ")[2] for title in titles] == ["lightning 2.5.4", "lightning 2.6.6"]
+    query = {"repository": "demo", "node_id": "t::a"}
+    told = service.http.get("/api/v1/history", params=query).json()["items"]
+    assert {one["runtime_title"] for one in told} == set(titles)
+    cells = service.get(f"/jobs/{job}/cells")
+    assert f"{titles[1]}</p>" in service.http.get(f"/cells/{cells[-1]['id']}").text
 
 
 def test_pages_of_cases_follow_each_other_without_gap(service: RunningService, commits: tuple[str, str]) -> None:
