@@ -141,6 +141,25 @@ def test_counts_change_without_a_reload(service: RunningService, open_tab: Open,
     assert [page.locator(part).inner_text() for part in (".hero", "#matrix", "h1")] == patched
 
 
+def test_what_is_drawn_live_reads_as_a_page_that_is_opened_then(service: RunningService, open_tab: Open) -> None:
+    """Of every outcome; and where fewer or more cases were reported, or asked for in vain, than were collected."""
+    attempt = begin(service, collected=2)
+    watched, opened = (open_tab().open("/jobs/1") for _ in range(2))
+    expect(watched.locator("#live")).to_have_text("live")
+    cell = f"#cell-{attempt.assignment.cell.id}"
+    outcomes = [Outcome.NOT_OBSERVED, *(outcome for outcome in Outcome if outcome is not Outcome.NOT_OBSERVED)]
+    for number, outcome in enumerate(outcomes):
+        attempt.send(attempt.case(f"t.py::case{number}", outcome))
+        opened.reload()
+        assert f"1 {outcome.replace('-', ' ')}" in opened.locator(f"{cell} [data-field=counts]").inner_text()
+        for part in ("counts", "reported", "word"):
+            said = opened.locator(f"{cell} [data-field={part}]").inner_text()
+            expect(watched.locator(f"{cell} [data-field={part}]")).to_have_text(said)
+        label = opened.locator(f"{cell} [data-field=bar]").get_attribute("aria-label") or ""
+        expect(watched.locator(f"{cell} [data-field=bar]")).to_have_attribute("aria-label", label)
+    expect(watched.locator(f"{cell} [data-field=reported]")).to_have_text("8 cases")
+
+
 def test_a_job_that_ends_without_a_case_says_so_to_who_watches(service: RunningService, open_tab: Open) -> None:
     """And gives the first line of the reason that tells something, cut between words."""
     service.submit("demo", "main", suites=["unit"])
