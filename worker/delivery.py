@@ -7,6 +7,7 @@ lost: the attempt is stopped and nothing more is sent.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -109,23 +110,30 @@ class Delivery:
                     self._thread.join(1.0)
                     break
         if self._broke:
-            self._say_why()
+            self._say_why(give_up)
         if self.fenced or (self._delivered() and not self._broke):
             self._batches.delete()
             return True
         self._batches.close()
         return False
 
-    def _say_why(self) -> None:
+    def _say_why(self, give_up: threading.Event) -> None:
         """Tell the service why no more comes, in the place of the batch that is due: else the lease runs out and nobody
-        learns the reason."""
+        learns the reason. While the service is away, try again for as long as the lease may hold."""
+        attempt = self._assignment.attempt
         end = AttemptEndedEvent(Cause.INFRASTRUCTURE, self._broke)
-        try:
-            self._client.post(
-                self._assignment.attempt, Batch(self._assignment.token, self._batches.acknowledged + 1, (end,))
-            )
-        except Exception:  # as unforeseen as what broke before
-            log.exception("the service does not know why delivery broke", attempt=self._assignment.attempt)
+        batch = Batch(self._assignment.token, self._batches.acknowledged + 1, (end,))
+        for wait in itertools.chain(_BACKOFF_S, itertools.repeat(_BACKOFF_S[-1])):
+            try:
+                self._client.post(attempt, batch)
+                return
+            except Retryable as error:
+                log.warning("the service does not know yet why delivery broke", attempt=attempt, error=str(error))
+                if time.monotonic() + wait > self.lease_until or give_up.wait(wait):
+                    return
+            except Exception:  # as unforeseen as what broke before
+                log.exception("the service does not know why delivery broke", attempt=attempt)
+                return
 
     def _delivered(self) -> bool:
         return not self._fresh and not self._batches.pending

@@ -429,6 +429,28 @@ def test_a_posting_thread_that_breaks_ends_the_attempt(
         assert service.events[-1] == AttemptEndedEvent(Cause.INFRASTRUCTURE, delivery.fault)
 
 
+def test_why_a_posting_thread_broke_is_told_when_the_service_is_back(
+    service: StubService, deliver: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been away just then; a worker that is told to stop waits no longer for it."""
+    delivery = deliver()
+    delivery.send(case(1))
+    wait_for(lambda: service.stored, "the first batch")
+    with monkeypatch.context() as patch:
+        patch.setattr("worker.batches.clean_event", lambda *_: 1 / 0)
+        delivery.send(case(2))
+        wait_for(lambda: delivery.fault, "the fault")
+    service.script = [(503, {"code": "busy"})] * 3
+    assert not delivery.finish(NEVER, 0)
+    assert service.events[-1] == AttemptEndedEvent(Cause.INFRASTRUCTURE, delivery.fault)
+    assert not service.script
+    service.script = [(503, {"code": "busy"})] * 3
+    told = threading.Event()
+    told.set()
+    assert not delivery.finish(told, 0)
+    assert len(service.script) == 2
+
+
 def test_a_posting_thread_that_breaks_for_good_leaves_the_spool(
     client: Client, deliver: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
