@@ -7,8 +7,9 @@ import binascii
 import datetime
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from service.matrix import keyword
 from service.schemas import Id, Input, Output
 from service.states import CellState, JobState, Origin
 from worker.messages import Verdict
@@ -37,6 +38,14 @@ def _decoded(value: Any) -> Any:
     except (ValueError, binascii.Error) as error:
         raise ValueError(f"not base64: {error}") from error
 
+
+def _understood(expression: str) -> str:
+    if expression and (fault := keyword.fault(expression)):
+        raise ValueError(f"{fault}; give an expression as pytest's -k takes it")
+    return expression
+
+
+Keyword = Annotated[str, Field(max_length=1000, examples=["adam and not slow"]), AfterValidator(_understood)]
 
 Base64 = Annotated[
     bytes,
@@ -87,7 +96,7 @@ class JobInput(Input):
     suites: Annotated[list[SuiteName], Field(max_length=MOST_NAMED)] | None = None
     include: Patterns = ()
     exclude: Patterns = ()
-    keyword: Annotated[str, Field(max_length=1000)] = ""
+    keyword: Keyword = ""
     cases: Annotated[tuple[NodeId, ...], Field(max_length=1000)] = ()
     only_failed_of: Id | None = None
     repeat: Annotated[int, Field(ge=1, le=100)] = 1

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from service.matrix import cron
+from service.matrix import cron, keyword
 from service.matrix.trigger import Rule, Schedule, TriggerEvent, Triggers
 from worker.messages import FailureClass, FailureRule, RuntimeSpec, SuiteSpec
 
@@ -94,6 +94,23 @@ def parse(content: bytes) -> TreeConfig:
     )
 
 
+def _args(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    args = _texts(table, "args", where)
+    for arg in args:
+        if arg.startswith(("-k", "-m")):
+            key = "keyword" if arg.startswith("-k") else "markers"
+            # Of two, pytest takes the latter: one here would undo what a job asks for, and its table would not say so.
+            raise ConfigError(f'{where}args has {arg!r}: write {where}{key} = "..." instead')
+    return args
+
+
+def _keyword(table: Mapping[str, Any], where: str) -> str:
+    expression = _text(table, "keyword", where, "")
+    if expression and (fault := keyword.fault(expression)):
+        raise ConfigError(f"{where}keyword = {expression!r}: {fault}; it is an expression as pytest's -k takes it")
+    return expression
+
+
 def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
     where = f"suites.{name}."
     if not NAME.fullmatch(name):
@@ -111,8 +128,8 @@ def _suite(name: str, table: Mapping[str, Any]) -> SuiteSpec:
         paths=paths,
         kind=kind,
         markers=_text(table, "markers", where, ""),
-        keyword=_text(table, "keyword", where, ""),
-        args=_texts(table, "args", where),
+        keyword=_keyword(table, where),
+        args=_args(table, where),
         env=_env(table, where),
         mounts=_texts(table, "mounts", where),
         network=_switch(table, "network", where),
