@@ -1,7 +1,9 @@
 """Celery's side of a worker: one task that says that there is work, and the consumer that hears it.
 
-A message carries nothing else, so a lost, doubled or late one is harmless. It is acknowledged when its attempts have
-ended, which keeps the broker from parking a second message at a worker that is busy.
+A message carries nothing else, so a lost, doubled or late one is harmless. It counts as done when its attempts have
+ended, which keeps the consumer from taking a second message while the worker is busy. The broker is told nothing of
+that: a message that could not be acknowledged, since the broker was away just then, would count as under way for ever,
+and the consumer would take no other.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def make_app(broker_url: str, kinds: tuple[str, ...], serve: Callable[[], int]) 
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         worker_cancel_long_running_tasks_on_connection_loss=False,
-        broker_transport_options={"unacked_restore_interval": 5, "socket_keepalive": True, "health_check_interval": 20},
+        broker_transport_options={"ack_emulation": False, "socket_keepalive": True, "health_check_interval": 20},
     )
 
     @app.task(name=WAKE_TASK)  # type: ignore[untyped-decorator]

@@ -114,25 +114,26 @@ def test_ctrl_c_leaves_the_job_running_and_says_so(service: RunningService, sett
 
 def test_a_terminal_gets_a_table_that_changes(service: RunningService, settings: dict[str, str]) -> None:
     master, terminal = pty.openpty()
-    watching = subprocess.Popen(
+    with subprocess.Popen(
         [*REPLAYBENCH, "watch", "1"],
         env=embedded.environment(TERM="xterm", COLUMNS="150", LINES="40", **settings),
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
-    )
-    os.close(terminal)
-    shown = ""
-    while "queued" not in shown:
-        shown += os.read(master, 65536).decode()
-    service.driver().must_claim().run({"a": Outcome.PASSED})
-    try:
-        while part := os.read(master, 65536).decode():
-            shown += part
-    except OSError:  # how Linux says that the other end of a terminal is closed
-        pass
-    os.close(master)
-    assert watching.wait(30) == 0, shown
+    ) as watching:
+        os.close(terminal)
+        written = b""  # what is read at once may end within a letter
+        while b"queued" not in written:
+            written += os.read(master, 65536)
+        service.driver().must_claim().run({"a": Outcome.PASSED})
+        try:
+            while part := os.read(master, 65536):
+                written += part
+        except OSError:  # how Linux says that the other end of a terminal is closed
+            pass
+        os.close(master)
+    shown = written.decode()
+    assert watching.returncode == 0, shown
     assert "0 of 1 cell ended" in shown
     assert f"job 1 passed: {service.url}/jobs/1" in shown
     assert "\x1b[" in shown

@@ -44,6 +44,21 @@ def test_jobs_are_run_while_there_is_no_broker(tmp_path: Path) -> None:
         assert worker.running.poll() is None
 
 
+def test_a_broker_that_is_away_when_an_attempt_ends_leaves_no_deaf_worker(tmp_path: Path) -> None:
+    """The wake-up of that attempt must not count as under way for ever. Nobody claims unasked here once the broker is
+    back, so the second job is one that the worker heard of."""
+    repo = faults.suite(tmp_path)
+    with fleet.running(tmp_path) as it:
+        worker = it.worker(REPLAYBENCH_DEAF_S="3600")
+        job = it.submit(repo.path)
+        it.wait_for_cases(job, 1, 20)
+        it.broker.end(signal.SIGKILL)
+        faults.assert_whole(it, job, ["failed"])
+        it.broker.start()
+        faults.assert_whole(it, it.submit(repo.path), ["failed"])
+        assert worker.running.poll() is None
+
+
 def test_a_broker_that_sleeps_holds_nothing_up_for_long(tmp_path: Path) -> None:
     """Stopped in the middle, it answers nobody: a submission is taken all the same, and both jobs end."""
     repo = faults.suite(tmp_path)
