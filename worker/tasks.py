@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
+from kombu.transport import virtual
 
 from worker.messages import WAKE_TASK
 
@@ -49,6 +50,9 @@ def consume(app: Celery, slots: int, on_ready: Callable[[], None]) -> int:
 
     The bare controller is used: Celery's own worker program would print a banner and take signals and logging over.
     """
+    # Else a wake-up that is being served when the connection breaks is sent back through that connection, and as that
+    # fails, written to a file below /tmp.
+    virtual.Channel.do_restore = False
     ready = threading.Event()
 
     def say_once(_consumer: Any) -> None:

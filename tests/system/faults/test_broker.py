@@ -44,12 +44,15 @@ def test_jobs_are_run_while_there_is_no_broker(tmp_path: Path) -> None:
         assert worker.running.poll() is None
 
 
-def test_a_broker_that_is_away_when_an_attempt_ends_leaves_no_deaf_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_broker_that_is_away_when_an_attempt_ends_leaves_no_deaf_worker(tmp_path: Path, slots: int) -> None:
     """The wake-up of that attempt must not count as under way for ever. Nobody claims unasked here once the broker is
-    back, so the second job is one that the worker heard of."""
-    repo = faults.suite(tmp_path)
+    back, so the second job is one that the worker heard of. Where another slot listens meanwhile, the loss is seen at
+    once, and nothing is made of the wake-up under way: no complaint and no file."""
+    repo, temporary = faults.suite(tmp_path), tmp_path / "temporary"
+    temporary.mkdir()
     with fleet.running(tmp_path) as it:
-        worker = it.worker(REPLAYBENCH_DEAF_S="3600")
+        worker = it.worker(REPLAYBENCH_DEAF_S="3600", REPLAYBENCH_CPU_SLOTS=str(slots), TMPDIR=str(temporary))
         job = it.submit(repo.path)
         it.wait_for_cases(job, 1, 20)
         it.broker.end(signal.SIGKILL)
@@ -57,6 +60,8 @@ def test_a_broker_that_is_away_when_an_attempt_ends_leaves_no_deaf_worker(tmp_pa
         it.broker.start()
         faults.assert_whole(it, it.submit(repo.path), ["failed"])
         assert worker.running.poll() is None
+        assert "UNABLE TO RESTORE" not in worker.said
+        assert not [file.name for file in temporary.iterdir() if file.is_file()]
 
 
 def test_a_broker_that_sleeps_holds_nothing_up_for_long(tmp_path: Path) -> None:
