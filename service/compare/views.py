@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -70,7 +71,12 @@ def compare(session: Session, question: Question, listing: Listing) -> CompareOu
     """
     repository = repository_of(session, question)
     base, head = trees.pair(session, repository.id, question.job, question.base, question.head)
-    pairs = [_pair(session, place, found, listing) for place, found in _places(session, base, head, question.job)]
+    before, after = (sides.places(session, tree.id, question.job) for tree in (base, head))
+    counting = [sides.counting(session, tree.id, question.job) for tree in (base, head)]
+    pairs = [
+        _pair(session, place, (counting[0].get(place), counting[1].get(place)), listing)
+        for place in sorted(before & after)  # the order of the cursor
+    ]
     total = Counter[str]()
     for pair in pairs:
         total.update(pair.output.counts)
@@ -86,7 +92,7 @@ def compare(session: Session, question: Question, listing: Listing) -> CompareOu
         broke=any(pair.output.broke for pair in pairs),
         complete=bool(pairs) and all(pair.output.compared and not pair.output.lost for pair in pairs),
         pairs=[pair.output for pair in pairs],
-        alone=_alone(session, base, head, question.job),
+        alone=[_place(place, "base" if place in before else "head") for place in sorted(before ^ after)],
         cases=_cases(session, page),
         next=Cursor(*last[0].place, *last[1].place).query if last else None,
     )
@@ -112,27 +118,9 @@ def repository_of(session: Session, question: Question) -> Repository:
     return found
 
 
-def _places(
-    session: Session, base: Tree, head: Tree, job: int | None
-) -> list[tuple[Place, tuple[Counting | None, Counting | None]]]:
-    """The places that both trees were asked for, in the order of the cursor."""
-    both = sides.places(session, base.id, job) & sides.places(session, head.id, job)
-    before, after = sides.counting(session, base.id, job), sides.counting(session, head.id, job)
-    return [(place, (before.get(place), after.get(place))) for place in sorted(both)]
-
-
-def _alone(session: Session, base: Tree, head: Tree, job: int | None) -> list[PlaceOutput]:
-    """The places that one of the trees was not asked for."""
-    before, after = sides.places(session, base.id, job), sides.places(session, head.id, job)
-    return [
-        PlaceOutput(
-            runtime=place[0],
-            runtime_title=RuntimeSpec.parse(place[0]).full_title,
-            suite=place[1],
-            side="base" if place in before else "head",
-        )
-        for place in sorted(before ^ after)
-    ]
+def _place(place: Place, side: Literal["base", "head"]) -> PlaceOutput:
+    title = RuntimeSpec.parse(place[0]).full_title
+    return PlaceOutput(runtime=place[0], runtime_title=title, suite=place[1], side=side)
 
 
 def _pair(session: Session, place: Place, found: tuple[Counting | None, Counting | None], listing: Listing) -> _Pair:
