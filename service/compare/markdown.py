@@ -37,10 +37,10 @@ def sentence(found: CompareOutput) -> str:
 
 
 def alone(found: CompareOutput) -> list[str]:
-    """``Only base was asked for gate under Python 3.11``: a line for each tree that has such places."""
+    """``Only base was asked for suite gate under Python 3.11``: a line for each tree that has such places."""
     lines = []
     for side in SIDES:
-        places = [f"{place.suite} under {place.runtime_title}" for place in found.alone if place.side == side]
+        places = [f"suite {place.suite} under {place.runtime_title}" for place in found.alone if place.side == side]
         if places:
             lines.append(f"Only {side} was asked for {', '.join(places)}")
     return lines

@@ -87,7 +87,7 @@ def test_what_one_tree_alone_was_asked_for_is_told_and_does_not_count(
     assert [(pair["suite"], found["complete"]) for pair in found["pairs"]] == [("unit", True)]
     (alone,) = found["alone"]
     assert (alone["suite"], alone["side"]) == ("other", "base")
-    said = f"Only base was asked for other under {alone['runtime_title']}."
+    said = f"Only base was asked for suite other under {alone['runtime_title']}."
     query = {"repository": "demo", "base": base, "head": head}
     assert said in service.http.get("/api/v1/compare", params={**query, "format": "markdown"}).text
     assert said in service.http.get("/compare", params=query).text
