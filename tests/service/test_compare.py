@@ -219,3 +219,12 @@ def test_the_pages_lead_from_a_job_to_its_comparison_and_a_cases_history(
 
 def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
+
+
+def test_a_node_id_may_be_as_long_as_an_address_has_room_for(
+    service: RunningService, registered: GitRepository
+) -> None:
+    """Of letters that take the most of it, too; one that is longer is refused by the service, not by its HTTP server."""
+    for letter, length, code in (("\U00010348", 5000, 200), ("a", 5001, 422)):
+        query = {"repository": "demo", "node_id": letter * length, "suite": "s" * 100}
+        assert service.http.get("/api/v1/history", params=query).status_code == code
