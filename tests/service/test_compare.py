@@ -224,7 +224,7 @@ def _base64(text: str) -> str:
 def test_a_node_id_may_be_as_long_as_an_address_has_room_for(
     service: RunningService, registered: GitRepository
 ) -> None:
-    """Of letters that take the most of it, too; one that is longer is refused by the service, not by its HTTP server."""
+    """Of letters that take most of it, too; a longer one is refused by the service, not by its HTTP server."""
     for letter, length, code in (("\U00010348", 5000, 200), ("a", 5001, 422)):
         query = {"repository": "demo", "node_id": letter * length, "suite": "s" * 100}
         assert service.http.get("/api/v1/history", params=query).status_code == code
